@@ -66,7 +66,7 @@ def searched(out: str, folder: Path) -> list[dict[str, Any]]:
 
 
 class Part(NamedTuple):
-    """One part of what is measured."""
+    """One part of the figures, and the command that measures it."""
 
     name: str
     command: list[str]
@@ -74,7 +74,7 @@ class Part(NamedTuple):
     """A module that the part needs."""
     read: Read = printed
     may_find: bool = False
-    """True if exit code 1 says that something was found, which is what is measured."""
+    """True if exit code 1 means that the command found something, as it should."""
 
 
 def parts() -> Iterator[Part]:
@@ -174,9 +174,8 @@ def main() -> int:
         print(f"{part.name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
         found["parts"][part.name] = result = _where_and_when() | measured(part)
         print(f"  {result.get('missing') or result.get('failed') or 'done'}", file=sys.stderr, flush=True)
-        given.out.write_text(
-            json.dumps(found, indent=1) + "\n"
-        )  # not only at the end: a part may take half an hour
+        # Write after each part, because a part may take half an hour.
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
     print(given.out)
     return 1 if any("failed" in result for result in found["parts"].values()) else 0
 

@@ -1,4 +1,5 @@
-"""Watches every change of a run's or step's state in a SQLite store, and compares it with the tables of `holdfast.lifecycle`."""
+"""A watch on every change of state of a run or a step in a SQLite store. It compares the changes with the tables of
+`holdfast.lifecycle`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS
 from holdfast.store.sqlite.verbs import STATEMENTS
 
 Change = tuple[str, str, str | None, str]
-"""Statement, table, from which state (None: the row is new), to which."""
+"""(statement, table, old state, new state). The old state of a new row is None."""
 
 ALLOWED: frozenset[Change] = frozenset(
     (statement, table, source, move.target)
@@ -29,7 +30,7 @@ BEGIN SELECT state_changed('{table}', OLD.state, NEW.state); END;
 
 
 class Watch:
-    """The changes of state on one connection, by the statement that made them."""
+    """Collects the changes of state on one connection, with the statement that made each of them."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.seen: set[Change] = set()
@@ -49,5 +50,5 @@ class Watch:
 
     @property
     def forbidden(self) -> set[Change]:
-        """Changes that the tables do not have."""
+        """Return the changes that the tables do not allow."""
         return self.seen - ALLOWED

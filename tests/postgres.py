@@ -36,17 +36,17 @@ STOP_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class Server:
-    """A running server; `folder` is None for one that was there already."""
+    """A running server. `folder` is None for a server that was running already."""
 
     url: str
     folder: Path | None = None
 
     def database_url(self, name: str) -> str:
-        """The address of another database on this server."""
+        """Return the address of another database on this server."""
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 
     def socket_url(self, name: str = "postgres") -> str:
-        """The same through the unix socket, which is faster than TCP."""
+        """Return the same through the unix socket, which is faster than TCP."""
         if self.folder is None:
             return self.database_url(name)
         return f"postgresql://postgres@/{name}?host={self.folder}&port={urlsplit(self.url).port}"
@@ -76,7 +76,7 @@ def locked_folder(*, hasty: bool = False) -> Iterator[Path]:
     if hasty:
         (folder / "hasty").touch()
     try:
-        with (folder / "held").open("w") as lock:
+        with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
             yield folder
     finally:
@@ -140,7 +140,7 @@ def keep(folder: Path, port: int) -> None:
         with Path(os.devnull).open("w") as nowhere:  # closes the pipe that join() reads
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-        with (folder / "held").open() as lock:
+        with (folder / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
     finally:
         # The data is thrown away, so there is nothing to write back: stop at once.
@@ -247,7 +247,7 @@ def main() -> None:
     )
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; a free one by default")
     parser.add_argument("--keep", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="with {} where the address belongs")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="with {} in the place of the address")
     options = parser.parse_args()
     if options.keep:
         keep(options.keep, options.port)

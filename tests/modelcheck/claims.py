@@ -153,8 +153,10 @@ def _agent_moves(world: World, i: int) -> Iterator[Move[World]]:
     if agent.phase == "claiming":
         after = world.altered()
         claimed = after.spec.claim_steps(name, (LANE,), 1)
-        heard = agent._replace(phase="working" if claimed else "idle", grant=claimed[0] if claimed else None)
-        after.agents = (*world.agents[:i], heard, *world.agents[i + 1 :])
+        answered = agent._replace(
+            phase="working" if claimed else "idle", grant=claimed[0] if claimed else None
+        )
+        after.agents = (*world.agents[:i], answered, *world.agents[i + 1 :])
         yield Move(f"{name} claims", after)
         if claimed and budget.losses:
             lost = _set_agent(after, i, agent._replace(phase="unsure"))
@@ -163,7 +165,7 @@ def _agent_moves(world: World, i: int) -> Iterator[Move[World]]:
     if agent.phase == "unsure":
         after = _set_agent(world, i, Agent(name))
         after.spec.reconcile(name, (), ())
-        yield Move(f"{name} gives up what it does not know of", after)
+        yield Move(f"{name} hands back what it does not know of", after)
     if agent.phase == "working" and agent.grant is not None:
         yield from _working(world, i, agent, agent.grant)
     if agent.phase == "reporting" and agent.grant is not None and agent.op is not None:
@@ -182,13 +184,13 @@ def _agent_moves(world: World, i: int) -> Iterator[Move[World]]:
         after.spec.nodes[name] = Node(-1.0)
         yield Move(f"the lease of {name} ends", after, heals=False)
     if not world.spec.is_live(name):
-        # It learns that it was reclaimed, drops everything, and joins as another node.
-        fresh = f"{name}'"
-        after = _set_agent(world, i, Agent(fresh))
-        after.spec.register(fresh, LEASE)
+        # The node learns that it was reclaimed, drops everything, and joins as another node.
+        new_name = f"{name}'"
+        after = _set_agent(world, i, Agent(new_name))
+        after.spec.register(new_name, LEASE)
         if agent.op is not None and agent.grant is not None:
             after.ghosts = world.ghosts | {(name, agent.grant, agent.op)}
-        yield Move(f"{name} joins as {fresh}", after)
+        yield Move(f"{name} joins as {new_name}", after)
 
 
 def _working(world: World, i: int, agent: Agent, grant: tuple[str, int, int, int]) -> Iterator[Move[World]]:
@@ -214,14 +216,14 @@ def _working(world: World, i: int, agent: Agent, grant: tuple[str, int, int, int
 
 def _crash(world: World, i: int, agent: Agent) -> Iterator[Move[World]]:
     """The process dies and another one starts. What it has sent may still arrive."""
-    fresh = f"{agent.node}+"
-    after = _set_agent(world, i, Agent(fresh))
+    new_name = f"{agent.node}+"
+    after = _set_agent(world, i, Agent(new_name))
     after.budget = world.budget._replace(crashes=world.budget.crashes - 1)
-    after.spec.register(fresh, LEASE)
+    after.spec.register(new_name, LEASE)
     after.spec.nodes[agent.node] = after.spec.nodes[agent.node]._replace(lease_until=-1.0)
     yield Move(f"{agent.node} dies", after, heals=False)
     if agent.op is not None and agent.grant is not None:
-        late = _set_agent(after, i, Agent(fresh))
+        late = _set_agent(after, i, Agent(new_name))
         late.ghosts = world.ghosts | {(agent.node, agent.grant, agent.op)}
         yield Move(f"{agent.node} dies, its {agent.op[0]} is on its way", late, heals=False)
 
@@ -246,7 +248,7 @@ def _scheduler_moves(world: World, i: int) -> Iterator[Move[World]]:
     if owner.unsure:
         after = _set_scheduler(world, i, Scheduler(name))
         after.spec.reconcile(name, (), ())
-        yield Move(f"{name} gives up the run", after)
+        yield Move(f"{name} hands back the run", after)
     if owner.fence is not None and owner.plan is None:
         plan = _plan(world, owner.fence)
         if plan is not None:
@@ -264,10 +266,10 @@ def _scheduler_moves(world: World, i: int) -> Iterator[Move[World]]:
             lost.budget = budget._replace(losses=budget.losses - 1)
             yield Move(f"{name} hops, the reply is lost", lost, heals=False)
     if budget.crashes:
-        fresh = f"{name}+"
-        after = _set_scheduler(world, i, Scheduler(fresh))
+        new_name = f"{name}+"
+        after = _set_scheduler(world, i, Scheduler(new_name))
         after.budget = budget._replace(crashes=budget.crashes - 1)
-        after.spec.register(fresh, LEASE)
+        after.spec.register(new_name, LEASE)
         after.spec.nodes[name] = after.spec.nodes[name]._replace(lease_until=-1.0)
         yield Move(f"{name} dies", after, heals=False)
     if budget.expiries and world.spec.is_live(name) and world.spec.nodes[name].lease_until > 0:
@@ -276,10 +278,10 @@ def _scheduler_moves(world: World, i: int) -> Iterator[Move[World]]:
         after.spec.nodes[name] = Node(-1.0)
         yield Move(f"the lease of {name} ends", after, heals=False)
     if not world.spec.is_live(name) and owner.plan is None:
-        fresh = f"{name}'"
-        after = _set_scheduler(world, i, Scheduler(fresh))
-        after.spec.register(fresh, LEASE)
-        yield Move(f"{name} joins as {fresh}", after)
+        new_name = f"{name}'"
+        after = _set_scheduler(world, i, Scheduler(new_name))
+        after.spec.register(new_name, LEASE)
+        yield Move(f"{name} joins as {new_name}", after)
 
 
 def _plan(world: World, fence: int) -> Hashable:

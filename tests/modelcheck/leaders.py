@@ -71,13 +71,13 @@ class World:
 
 
 def beginning(spec: Spec, supervisors: int = 3, deaths: int = 1, expiries: int = 2) -> World:
-    standing = tuple(Supervisor(f"s{i}") for i in range(supervisors))
-    for node in (*AGENTS, "o", *(one.node for one in standing)):
+    candidates = tuple(Supervisor(f"s{i}") for i in range(supervisors))
+    for node in (*AGENTS, "o", *(one.node for one in candidates)):
         spec.register(node, LEASE)
     step = NewStep(1, "k", StepKind.CALL, "x", LANE, StepState.READY, attempts_max=9)
     begin = Hop(RUN, 1, begin=NewRun(RUN, "w", "1", b"", b""), issued=[step])
     assert spec.commit("o", begin) is Answer.ACCEPTED
-    return World(spec, standing, deaths, expiries)
+    return World(spec, candidates, deaths, expiries)
 
 
 def is_end(world: World) -> bool:
@@ -172,8 +172,8 @@ def check(before: World, event: str, after: World) -> None:
     if step.state in {StepState.SUCCEEDED, StepState.FAILED}:
         assert (then.state, then.output) == (step.state, step.output), "I1: a second outcome was accepted"
     if step.state is StepState.RUNNING and then.state is StepState.READY:
-        holder = old.nodes[step.agent or ""]
-        assert holder.lease_until <= old.now or holder.retired, "I3: a live lease was reclaimed"
+        agent = old.nodes[step.agent or ""]
+        assert agent.lease_until <= old.now or agent.retired, "I3: a live lease was reclaimed"
     assert then.state is not StepState.RUNNING or then.agent is not None, (
-        "I10: a running step without a holder"
+        "I10: a running step without an agent"
     )

@@ -37,51 +37,52 @@ def explore(
     is_end: Callable[[W], bool],
     states_max: int = 1_000_000,
 ) -> Found:
-    """Search all states breadth first, so that a violation is reported with one of the shortest ways to it.
+    """Search all states breadth first, so that a violation is reported with one of the shortest paths to it.
 
     Then check liveness: from every state an end can be reached by moves that heal.
     """
     numbers: dict[Hashable, int] = {key(first): 0}
-    came: list[tuple[int, str]] = [(-1, "")]
+    reached_by: list[tuple[int, str]] = [(-1, "")]
     ends: list[int] = [0] if is_end(first) else []
     before: list[list[int]] = [[]]
     queue = deque([(0, first)])
     count = 0
     while queue:
         number, world = queue.popleft()
-        for event, after, heals in _moves(world, moves, came, number):
+        for event, after, heals in _moves(world, moves, reached_by, number):
             count += 1
             try:
                 check(world, event, after)
             except AssertionError as error:
-                raise Violation(f"{error}: {' > '.join([*_way(came, number), event])}") from error
+                raise Violation(f"{error}: {' > '.join([*_path(reached_by, number), event])}") from error
             name = key(after)
             seen = numbers.get(name)
             if seen is None:
                 seen = numbers[name] = len(numbers)
                 assert seen < states_max, f"more than {states_max} states"
-                came.append((number, event))
+                reached_by.append((number, event))
                 before.append([])
                 queue.append((seen, after))
                 if is_end(after):
                     ends.append(seen)
             if heals:
                 before[seen].append(number)
-    _demand_ends(before, ends, came)
+    _demand_ends(before, ends, reached_by)
     return Found(len(numbers), count, len(ends))
 
 
 def _moves(
-    world: W, moves: Callable[[W], Iterable[Move[W]]], came: list[tuple[int, str]], number: int
+    world: W, moves: Callable[[W], Iterable[Move[W]]], reached_by: list[tuple[int, str]], number: int
 ) -> Iterator[Move[W]]:
     """Yield what can happen next. The specification itself refuses what the table of transitions does not allow."""
     try:
         yield from moves(world)
     except AssertionError as error:
-        raise Violation(f"{error}: after {' > '.join(_way(came, number))}") from error
+        raise Violation(f"{error}: after {' > '.join(_path(reached_by, number))}") from error
 
 
-def _demand_ends(before: list[list[int]], ends: list[int], came: list[tuple[int, str]]) -> None:
+def _demand_ends(before: list[list[int]], ends: list[int], reached_by: list[tuple[int, str]]) -> None:
+    """Raise if there is a state from which no end can be reached."""
     reached = set(ends)
     queue = deque(ends)
     while queue:
@@ -91,13 +92,14 @@ def _demand_ends(before: list[list[int]], ends: list[int], came: list[tuple[int,
                 queue.append(number)
     stranded = next((number for number in range(len(before)) if number not in reached), None)
     if stranded is not None:
-        way = " > ".join(_way(came, stranded))
-        raise Violation(f"no end can be reached any more: {way}")
+        path = " > ".join(_path(reached_by, stranded))
+        raise Violation(f"no end can be reached any more: {path}")
 
 
-def _way(came: list[tuple[int, str]], number: int) -> list[str]:
-    way = []
+def _path(reached_by: list[tuple[int, str]], number: int) -> list[str]:
+    """Return the events that lead to a state."""
+    path = []
     while number > 0:
-        number, event = came[number]
-        way.append(event)
-    return way[::-1]
+        number, event = reached_by[number]
+        path.append(event)
+    return path[::-1]

@@ -27,14 +27,14 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
             continue  # its effects belong to the run that went on from it
         yield from failed_for_a_reason(run)
         if run.parent_id is None:
-            yield from result_is_foretold(simulation, run)
+            yield from result_is_as_expected(simulation, run)
             yield from sagas_are_undone(simulation, run)
-        yield from cancels_are_heard(simulation, run)
+        yield from cancels_are_obeyed(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
         yield from G5_effects_are_undone(simulation, run, steps, lanes)
         yield from I13_undone_in_reverse(run, steps[run.id], checker.undoing_from.get(run.id, 0))
         yield from no_result_without_effect(simulation, run, steps[run.id])
-    yield from nobody_was_held(simulation)
+    yield from no_scheduler_held_a_run(simulation)
     if simulation.result.seed % 5:
         return  # the doctor checks again what was checked after every commit, and takes long
     for name, meaning, count in checker.connection.execute(_doctor()).fetchall():
@@ -49,22 +49,22 @@ def _doctor() -> str:
     return STATEMENTS[Verb.doctor]
 
 
-def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
-    """A run that succeeded has the result that its plan foretells. One that must fail did not succeed."""
+def result_is_as_expected(simulation: Simulation, run: Run) -> Iterator[str]:
+    """A run that succeeded has the result that its plan demands. A run that must fail did not succeed."""
     root = simulation.root_of(run.id)
     if run.state != "succeeded" or root not in simulation.plans:
         return
     plan = simulation.plans[root]
     result = json.loads(json.loads(run.output or b"null"))
     try:
-        foretold = program.foretell(plan)
-    except program.Fails:
+        expected = program.expected_result(plan)
+    except program.MustFail:
         if any(f"{skipped}/".startswith(f"{run.id}/") for skipped, _ in simulation.checker.skipped):
             return  # an operator gave a result to the step that had to fail
-        yield f"G2 run {run.id} succeeded and had to fail: {plan}"
+        yield f"G2 run {run.id} succeeded, but had to fail: {plan}"
         return
-    if not program.agrees(result, foretold):
-        yield f"G2 run {run.id} returned {result}, not {foretold}"
+    if not program.matches(result, expected):
+        yield f"G2 run {run.id} returned {result}, not {expected}"
 
 
 def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
@@ -82,7 +82,7 @@ def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
 
 def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
     match plan:
-        case ["kid", *_] | ["again", *_]:
+        case ["child", *_] | ["again", *_]:
             return []
         case ["saga", part, fails]:
             return _undone_tags(part, inside=inside or fails)
@@ -101,7 +101,7 @@ def failed_for_a_reason(run: Run) -> Iterator[str]:
             yield f"G2 run {run.id} is {run.state} because of {failure['message']}"
 
 
-def cancels_are_heard(simulation: Simulation, run: Run) -> Iterator[str]:
+def cancels_are_obeyed(simulation: Simulation, run: Run) -> Iterator[str]:
     """A run that got a cancel does not go on and succeed."""
     if run.state == "succeeded":
         for signal in simulation.checker.rows["signals"].values():
@@ -196,7 +196,7 @@ def no_result_without_effect(simulation: Simulation, run: Run, steps: list[Step]
                 yield f"G2 step {step.key} of {run.id} succeeded and did nothing"
 
 
-def nobody_was_held(simulation: Simulation) -> Iterator[str]:
+def no_scheduler_held_a_run(simulation: Simulation) -> Iterator[str]:
     """A scheduler holds a run only when its code has changed, and here it never does."""
     held = simulation.checker.connection.execute(
         "SELECT run_id, note FROM journal WHERE actor = 'scheduler' AND verb = 'hold'"

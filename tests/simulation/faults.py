@@ -94,7 +94,7 @@ class Seams(Faults):
         if self._late and not self.healed and self._dice.random() < self._late:
             self._simulation.count("late")
             await process.environment.sleep(self._late_s())
-        if self.ends(process) or (not self.healed and self._lost and self._dice.random() < self._lost):
+        if self.is_cut_off(process) or (not self.healed and self._lost and self._dice.random() < self._lost):
             self._simulation.count("lost")
             raise StoreUnreachable("the store is away")
         if verb == "gates" and self._asks_for_its_agent():
@@ -108,7 +108,7 @@ class Seams(Faults):
             and getattr(task.get_coro(), "cr_code", None) is AgentLoops._exchange_gates.__code__
         )
 
-    def ends(self, process: Process) -> bool:
+    def is_cut_off(self, process: Process) -> bool:
         """True if the process cannot reach the store."""
         return not self.healed and (self.outage or process.name in self.cut_off)
 

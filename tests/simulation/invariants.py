@@ -288,7 +288,7 @@ class Checker:
         self.last_seq: dict[str, int] = defaultdict(int)
         self.last_n: dict[str, int] = defaultdict(int)
         self.claims: dict[tuple[str, int], int] = defaultdict(int)
-        self.held: dict[str, int] = defaultdict(int)
+        self.running: dict[str, int] = defaultdict(int)
         self.touched: dict[tuple[str, int], None] = {}
         self.tables: set[str] = set()
         self.broken: list[str] = []
@@ -365,9 +365,9 @@ class Checker:
                     after is not None and after.state == "running",
                 )
                 if was:
-                    self.held[before.agent] -= 1
+                    self.running[before.agent] -= 1
                 if now:
-                    self.held[after.agent] += 1
+                    self.running[after.agent] += 1
                 if after is not None:
                     self.steps[after.run_id, after.n] = after
                     if commit.verb == "resolve_quarantine" and after.state == "succeeded":
@@ -420,7 +420,7 @@ def I1_one_outcome(checker: Checker, commit: Commit) -> Broken:
             if checker.keys.get((after.run_id, after.key), after.n) != after.n and not _continued(
                 commit, after.run_id
             ):
-                yield f"key {after.key} stands twice in {after.run_id}"
+                yield f"two steps of {after.run_id} have the key {after.key}"
 
 
 def I2_by_its_agent(checker: Checker, commit: Commit) -> Broken:
@@ -446,7 +446,7 @@ def I2_by_its_agent(checker: Checker, commit: Commit) -> Broken:
             and after.state in ("succeeded", "failed")
         ):
             if before.agent != commit.node:
-                yield f"{commit.node} ended step {after.n} of {after.run_id}, held by {before.agent}"
+                yield f"{commit.node} ended step {after.n} of {after.run_id}, which {before.agent} has"
 
 
 def _names(op: Any, run_id: str, n: int) -> bool:
@@ -506,12 +506,15 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
         checker.config.steps_max, checker.config.threads_max
     ):
         # A step that failed and waits for its twin is still assigned, and takes no place.
-        held = [
+        executing = [
             assignment.step.is_async
             for assignment in agent.assignments.values()
             if assignment.here is not None
         ]
-        if sum(held) > checker.config.steps_max or len(held) - sum(held) > checker.config.threads_max:
+        if (
+            sum(executing) > checker.config.steps_max
+            or len(executing) - sum(executing) > checker.config.threads_max
+        ):
             yield f"{commit.node} executes more than it has places for"
 
 
@@ -546,7 +549,7 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
         if after.state == "running" and (before is None or before.state != "running"):
             checker.claims[place] += 1
         if after.attempt != checker.claims[place]:
-            yield f"step {after.n} of {after.run_id} was claimed {checker.claims[place]} times and says {after.attempt}"
+            yield f"step {after.n} of {after.run_id} was claimed {checker.claims[place]} times, but its row counts {after.attempt}"
         # An attempt that times out or is lost spends nothing of the first budget: each class has its own.
         if after.spent > after.attempts_max or after.timeouts > after.attempts_max:
             yield f"step {after.n} of {after.run_id} spent {after.spent} attempts of {after.attempts_max}, and {after.timeouts} by timeouts"
@@ -626,7 +629,7 @@ def I10_running_has_a_node(checker: Checker, commit: Commit) -> Broken:
         ):
             node = checker.nodes.get(after.agent)
             if node is None or node.retired_at is not None:
-                yield f"step {after.n} of {after.run_id} is held by {after.agent}, which has left"
+                yield f"step {after.n} of {after.run_id} runs at {after.agent}, which has left"
         elif (
             table == "runs"
             and after is not None
@@ -646,7 +649,7 @@ def I10_running_has_a_node(checker: Checker, commit: Commit) -> Broken:
                 + checker.connection.execute("SELECT count(*) FROM runs WHERE owner = ?", (after.id,)).get
             )
             if left:
-                yield f"node {after.id} has left and still holds {left}"
+                yield f"node {after.id} has left and still has {left} steps and runs"
 
 
 def I11_one_order(checker: Checker, commit: Commit) -> Broken:
@@ -840,7 +843,7 @@ def I20_a_twin_counts_once(checker: Checker, commit: Commit) -> Broken:
                 yield f"{what} began at {node} while its run is {run and run.state}"
         elif after.state in ("won", "failed"):
             if before.agent != commit.node or before.fence != commit.asked["twin"][2]:
-                yield f"{what}, held by {before.agent} at {before.fence}, was ended by {commit.node}"
+                yield f"{what}, which {before.agent} has with fence {before.fence}, was ended by {commit.node}"
             if after.state == "won":
                 won[place] = after
     if commit.verb == "end_twin":
@@ -850,7 +853,7 @@ def I20_a_twin_counts_once(checker: Checker, commit: Commit) -> Broken:
             elif before.ready_at > NEVER / 2:
                 yield f"step {after.n} of {after.run_id} was taken out of quarantine by its twin"
     for run_id, n in won:
-        yield f"the twin of step {n} of {run_id} won, and its step knows nothing of it"
+        yield f"the twin of step {n} of {run_id} won, and its step did not take its outcome"
     for _, before, after in commit.steps:
         if after is not None and after.state == "failed" and before is not None and before.state == "running":
             twin = checker.twins.get((after.run_id, after.n))
@@ -961,9 +964,9 @@ def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
             if run is None or step is None or step[0] not in ("succeeded", "failed"):
                 continue
             if run.state not in RUN_ENDED or (step[0] == "succeeded") != (run.state == "succeeded"):
-                yield f"{before.waiter_id} heard that {run.id} {step[0]}, which is {run.state}"
+                yield f"{before.waiter_id} got the outcome {step[0]} of {run.id}, which is {run.state}"
             elif step[0] == "succeeded" and step[1] != run.output:
-                yield f"{before.waiter_id} heard {step[1]!r} of {run.id}, which said {run.output!r}"
+                yield f"{before.waiter_id} got the result {step[1]!r} of {run.id}, whose result is {run.output!r}"
 
 
 def _continued(commit: Commit, run_id: str) -> bool:

@@ -16,9 +16,9 @@ DONE, UNDONE = "done", "undone"
 
 
 class Ledger:
-    """The services that steps call. There is one simulation at a time: `now` is the one that runs."""
+    """The services that steps call. There is one simulation at a time, and they belong to it."""
 
-    now: Simulation
+    simulation: Simulation
 
 
 ledger = Ledger()

@@ -1,7 +1,8 @@
-"""Planted bugs. A checker that no bug can fail is not a checker: each of these must be found within its number of seeds.
+"""Planted bugs, called mutants. Checks that find no bug are worth nothing, so the simulation must find each mutant within
+its number of seeds.
 
-A mutant changes the product while it is switched on: a statement, or a function. Those marked `was` are bugs that the
-simulation found in the product; they stay here so that they cannot come back unseen.
+A mutant changes a statement or a function of the product while it is switched on. A claim that begins with `was:` belongs
+to a bug that the simulation once found in the product. The mutant stays here so that the bug cannot come back unnoticed.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ Switch = Callable[[ExitStack], None]
 class Mutant(NamedTuple):
     name: str
     claim: str
-    """What the mutant no longer does."""
+    """What is true of the product, and no longer true with the mutant."""
     switch: Switch
     within: int
-    """Seeds within which it must die, from `first`."""
+    """The simulation must find the mutant within this many seeds, beginning with `first`."""
     first: int = 0
     part: str = ""
-    """Only seeds count that play this part: see `parts`."""
+    """Only seeds that play this part count: see `parts.py`."""
 
 
 MUTANTS: list[Mutant] = []
@@ -73,7 +74,7 @@ def switched_on(mutant: Mutant) -> Iterator[None]:
 
 def sql(stack: ExitStack, verb: str, old: str, new: str) -> None:
     text = STATEMENTS[verb]
-    assert old in text, f"{verb} no longer says {old!r}: change the mutant"
+    assert old in text, f"the statement {verb} no longer contains {old!r}: change the mutant"
     stack.enter_context(patch.dict(STATEMENTS, {verb: text.replace(old, new)}))
 
 
@@ -83,34 +84,34 @@ def code(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
 
 
 def never_reconciled(stack: ExitStack) -> None:
-    """What a node forgets it finds again twice in a lease. Without that, only what must not be forgotten in the first place is
-    left."""
+    """Switch off the regular reconciliation. Twice per lease, a node finds what it has forgotten in this way, so it would
+    hide a mutant that forgets something."""
 
-    async def rest(self: Any) -> None: ...
+    async def do_nothing(self: Any) -> None: ...
 
-    code(stack, Node, "_reconcile_now_and_then", rest)
+    code(stack, Node, "_reconcile_now_and_then", do_nothing)
 
 
 # --- fences -----------------------------------------------------------------------------------------------------------
 
 
-@mutant("an outcome names the fence its agent got", within=60)
+@mutant("an outcome counts only with the fence that its agent got", within=60)
 def no_fence_in_outcome(stack: ExitStack) -> None:
     sql(stack, "record_outcomes", "AND fence = ?3", "AND ?3 IS NOT NULL")
 
 
-@mutant("a hop names the fence of its run", within=200)
+@mutant("a hop counts only with the current fence of its run", within=200)
 def no_fence_in_hop(stack: ExitStack) -> None:
     sql(stack, "own_runs", "AND fence = ?2", "AND ?2 IS NOT NULL")
 
 
-@mutant("a retry names the fence its agent got", within=200)
+@mutant("a retry counts only with the fence that its agent got", within=200)
 def no_fence_in_retry(stack: ExitStack) -> None:
     sql(stack, "retry_steps", "AND fence = ?3", "AND ?3 IS NOT NULL")
     sql(stack, "keep_attempts", "AND fence = ?3", "AND ?3 IS NOT NULL")
 
 
-@mutant("a reclaim raises the fence", within=100)
+@mutant("reclaiming a step raises its fence", within=100)
 def reclaim_keeps_the_fence(stack: ExitStack) -> None:
     sql(stack, "reclaim_steps", "fence = fence + 1", "fence = fence")
 
@@ -120,10 +121,10 @@ def freed_runs_keep_their_fence(stack: ExitStack) -> None:
     sql(stack, "free_runs", "fence = fence + 1", "fence = fence")
 
 
-# --- leases and leaders -------------------------------------------------------------------------------------------------
+# --- leases and leaders -----------------------------------------------------------------------------------------------
 
 
-@mutant("only a node whose lease has ended is reclaimed", within=30)
+@mutant("only a node whose lease has run out is reclaimed", within=30)
 def reclaims_live_leases(stack: ExitStack) -> None:
     sql(
         stack,
@@ -131,15 +132,15 @@ def reclaims_live_leases(stack: ExitStack) -> None:
         "lease_until < (SELECT store_now())",
         "lease_until - 1.9 < (SELECT store_now())",
     )
-    _judges_without_looking(stack)
+    _skips_the_second_look(stack)
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not reclaimed", within=1, first=6377)
+@mutant("was: a node that renewed its lease after the leader looked is not reclaimed", within=1, first=6377)
 def reclaims_without_a_second_look(stack: ExitStack) -> None:
-    _judges_without_looking(stack)
+    _skips_the_second_look(stack)
 
 
-def _judges_without_looking(stack: ExitStack) -> None:
+def _skips_the_second_look(stack: ExitStack) -> None:
     real = reclaim.death_of
     code(stack, reclaim, "death_of", lambda node, now: real(node, now) or reclaim.Death.LAPSED)
 
@@ -154,22 +155,22 @@ def two_leaders(stack: ExitStack) -> None:
     sql(stack, "lead", "WHERE holder = ?1 OR", "WHERE 1 OR")
 
 
-@mutant("a node that could not renew stops itself", within=200)
-def never_fences_itself(stack: ExitStack) -> None:
-    async def rest(self: Any) -> None: ...
+@mutant("a node that could not renew its lease stops itself", within=200)
+def never_stops_itself(stack: ExitStack) -> None:
+    async def do_nothing(self: Any) -> None: ...
 
     code(stack, Node, "has_lease", lambda self: True)
-    code(stack, Node, "_keep_lease", rest)
+    code(stack, Node, "_keep_lease", do_nothing)
 
 
 @mutant("a node that was reclaimed claims nothing more", within=600)
-def the_dead_claim(stack: ExitStack) -> None:
+def reclaimed_nodes_claim(stack: ExitStack) -> None:
     for verb in ("is_member", "claim_run"):
         is_member = "EXISTS (SELECT 1 FROM nodes WHERE id = ?1 AND retired_at IS NULL)"
         sql(stack, verb, is_member, "?1 IS NOT NULL")
 
 
-@mutant("leases go by the store's clock, not by each node's", within=100)
+@mutant("leases depend on the clock of the store, not on those of the nodes", within=100)
 def skewed_clocks(stack: ExitStack) -> None:
     class Skewed:
         def __init__(self, clock: Any, skew_s: float) -> None:
@@ -191,7 +192,7 @@ def skewed_clocks(stack: ExitStack) -> None:
     code(stack, worlds.SharedDatabase, "__init__", init)
 
 
-# --- counting -----------------------------------------------------------------------------------------------------------
+# --- counting ---------------------------------------------------------------------------------------------------------
 
 
 @mutant("a claim counts the attempt", within=10)
@@ -204,7 +205,7 @@ def losses_are_not_counted(stack: ExitStack) -> None:
     sql(stack, "reclaim_steps", "losses = losses + ?6", "losses = losses + 0 * ?6")
 
 
-@mutant("a budget ends the retries", within=60)
+@mutant("a step is not retried when its budget is spent", within=60)
 def retries_for_ever(stack: ExitStack) -> None:
     real = policy.decide
 
@@ -215,15 +216,15 @@ def retries_for_ever(stack: ExitStack) -> None:
     code(stack, policy, "decide", decide)
 
 
-# --- losing -------------------------------------------------------------------------------------------------------------
+# --- lost work --------------------------------------------------------------------------------------------------------
 
 
-@mutant("the steps of a dead node are reclaimed", within=60)
-def lost_on_reclaim(stack: ExitStack) -> None:
+@mutant("the leader reclaims the steps of a node that is gone", within=60)
+def reclaim_leaves_steps_out(stack: ExitStack) -> None:
     sql(stack, "lost_by", "WHERE state = 'running'", "WHERE state = 'running' AND 0")
 
 
-@mutant("a start is answered when it is durable", within=200)
+@mutant("a start is answered only after it is committed", within=200)
 def starts_are_not_durable(stack: ExitStack) -> None:
     async def start_run(self: Any, run: Any) -> Answer:
         self.writer.submit(Start(run), lambda answer: None)
@@ -232,36 +233,36 @@ def starts_are_not_durable(stack: ExitStack) -> None:
     code(stack, Node, "start_run", start_run)
 
 
-@mutant("a run that waits for a signal is woken by it", within=300)
+@mutant("a signal wakes the run that waits for it", within=300)
 def parked_runs_sleep_for_ever(stack: ExitStack) -> None:
     union = "UNION SELECT run_id FROM signals INDEXED BY signals_undelivered WHERE delivered_seq IS NULL"
     sql(stack, "awake_runs", union, "")
 
 
-@mutant("a timer of a run that nobody has in memory fires", within=200)
+@mutant("a timer fires even if no node has its run in memory", within=200)
 def sleeping_timers_never_fire(stack: ExitStack) -> None:
     sql(stack, "due_timers", "WHERE s.state = 'waiting'", "WHERE s.state = 'waiting' AND 0")
 
 
-@mutant("a child that ends tells its parent", within=60)
-def parents_are_not_told(stack: ExitStack) -> None:
+@mutant("a child that ends gives its outcome to its parent", within=60)
+def parents_get_no_outcome(stack: ExitStack) -> None:
     sql(stack, "end_child_steps", "WHERE run_id = ?1", "WHERE 0 AND run_id = ?1")
 
 
-@mutant("a node that was away gives back what it does not know of", within=400)
+@mutant("a node that was away hands back what it does not know of", within=400)
 def nothing_is_reconciled(stack: ExitStack) -> None:
-    async def nothing(self: Any) -> None: ...
+    async def do_nothing(self: Any) -> None: ...
 
-    code(stack, Node, "reconcile", nothing)
+    code(stack, Node, "reconcile", do_nothing)
 
 
-@mutant("was: what a claim took whose answer was lost is given back", within=400)
+@mutant("was: a node hands back what it claimed if the answer to the claim got lost", within=400)
 def lost_claims_stay_lost(stack: ExitStack) -> None:
     code(stack, Writer, "doubt", lambda self: None)
 
 
-@mutant("was: a run that was given back and claimed again stays in memory", within=1, first=700)
-def leaves_by_name(stack: ExitStack) -> None:
+@mutant("was: a run that was handed back and claimed again stays in memory", within=1, first=700)
+def leaves_memory_by_id(stack: ExitStack) -> None:
     def leave(self: Any, owned: Any) -> None:
         self.runs.pop(owned.run_id, None)
         owned.decider.close()
@@ -270,26 +271,26 @@ def leaves_by_name(stack: ExitStack) -> None:
     code(stack, Scheduler, "_leave", leave)
 
 
-@mutant("was: what came when all places were taken is handed back", within=1, first=2617)
+@mutant("was: an agent without a free place hands back a step that arrives", within=1, first=2617)
 def agents_are_crowded(stack: ExitStack) -> None:
     code(stack, Agent, "_is_crowded", lambda self, step: bool(self.places.overtake(step)))
 
 
-@mutant("was: only its owner gives a run back", within=600)
-def anybody_parks(stack: ExitStack) -> None:
+@mutant("was: only the owner of a run parks it", within=600)
+def any_node_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner IS ?3", "AND ?3 IS NOT NULL")
 
 
-@mutant("was: a run that waits for nothing yet is claimed again", within=200)
-def parked_before_it_spoke(stack: ExitStack) -> None:
+@mutant("was: a run that was parked before it asked for anything is claimed again", within=200)
+def parked_before_it_asked(stack: ExitStack) -> None:
     sql(stack, "park_runs", "ELSE 'pending' END", "ELSE runs.state END")
     sql(stack, "free_runs", "ELSE 'pending' END", "ELSE runs.state END")
 
 
-# --- order and time -----------------------------------------------------------------------------------------------------
+# --- order and time ---------------------------------------------------------------------------------------------------
 
 
-@mutant("replay delivers in the recorded order", within=100)
+@mutant("replay delivers outcomes in the recorded order", within=100)
 def replays_in_another_order(stack: ExitStack) -> None:
     real = history.timeline
     code(stack, deciding, "timeline", lambda steps, signals: iter(list(real(steps, signals))[::-1]))
@@ -306,7 +307,7 @@ def delivers_twice(stack: ExitStack) -> None:
     sql(stack, "deliver_signals", "AND +delivered_seq IS NULL", "")
 
 
-@mutant("numbers of outcomes go on where they ended", within=100)
+@mutant("outcomes are numbered without gaps", within=100)
 def numbers_have_gaps(stack: ExitStack) -> None:
     real = Decider.deliver
 
@@ -317,7 +318,7 @@ def numbers_have_gaps(stack: ExitStack) -> None:
     code(stack, Decider, "deliver", deliver)
 
 
-@mutant("a timer fires at its time", within=30)
+@mutant("a timer does not fire before its time", within=30)
 def timers_fire_early(stack: ExitStack) -> None:
     def fire(self: Any) -> int:
         now = self._clock.now()
@@ -331,22 +332,22 @@ def timers_fire_early(stack: ExitStack) -> None:
     code(stack, Scheduler, "fire", fire)
 
 
-@mutant("a step that backs off waits", within=60)
+@mutant("a step that backs off does not begin before its time", within=60)
 def back_off_is_ignored(stack: ExitStack) -> None:
     sql(stack, "due_steps", "s.ready_at <= ?3", "s.ready_at <= ?3 + 1")
 
 
-@mutant("a held run's steps are not begun", within=600)
+@mutant("the steps of a held run do not begin", within=600)
 def held_runs_go_on(stack: ExitStack) -> None:
     sql(stack, "due_steps", "(+r.state = 'running' OR +r.state = 'undoing')", "1")
 
 
 @mutant("a cancel ends the run", within=300)
-def cancels_are_swallowed(stack: ExitStack) -> None:
+def cancels_are_ignored(stack: ExitStack) -> None:
     code(stack, Decider, "_cancel", lambda self, why: None)
 
 
-@mutant("a step begins after the commit that leased it", within=60)
+@mutant("a step begins only after the commit that leased it", within=60)
 def acts_before_the_commit(stack: ExitStack) -> None:
     real = Issuing.issue
 
@@ -360,7 +361,7 @@ def acts_before_the_commit(stack: ExitStack) -> None:
     code(stack, Issuing, "issue", issue)
 
 
-# --- undo ---------------------------------------------------------------------------------------------------------------
+# --- undo -------------------------------------------------------------------------------------------------------------
 
 
 @mutant("the newest effect is undone first", within=60)
@@ -379,42 +380,46 @@ def undo_is_missing(stack: ExitStack) -> None:
     code(stack, undo_plan, "_may_have_happened", lambda row, undo: real(row, undo) and row.n % 2 == 1)
 
 
-@mutant("an effect that nobody is sure of is undone", within=300)
+@mutant("an effect that may have happened is undone", within=300)
 def unsure_effects_stay(stack: ExitStack) -> None:
     code(stack, undo_plan, "_may_have_happened", lambda row, undo: row.state is StepState.SUCCEEDED)
 
 
-@mutant("a saga takes its part back", within=100)
-def sagas_take_nothing_back(stack: ExitStack) -> None:
-    async def nothing(host: Any, effects: Any, error: Any) -> None: ...
+@mutant("a saga that fails is undone", within=100)
+def sagas_undo_nothing(stack: ExitStack) -> None:
+    async def do_nothing(host: Any, effects: Any, error: Any) -> None: ...
 
-    code(stack, saga_undo, "_undo", nothing)
-
-
-# --- twins --------------------------------------------------------------------------------------------------------------
+    code(stack, saga_undo, "_undo", do_nothing)
 
 
-@mutant("a twin's outcome is taken only by a step that has none", within=120, part="hedge")
-def twins_win_twice(stack: ExitStack) -> None:
+# --- twins ------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a twin outruns only a step that has not ended", within=120, part="hedge")
+def twins_outrun_ended_steps(stack: ExitStack) -> None:
     sql(stack, "outrun_step", "AND finished_at IS NULL", "")
 
 
-@mutant("a twin ends once, by the fence its agent got", within=40, part="hedge")
+@mutant("a twin ends once, and only with the fence that its agent got", within=40, part="hedge")
 def no_fence_for_twins(stack: ExitStack) -> None:
     sql(stack, "end_twin", "AND fence = ?3 AND agent = ?4", "AND ?3 IS NOT NULL AND ?4 IS NOT NULL")
 
 
 @mutant("a twin runs on another agent than its step", within=20, part="hedge")
-def twins_beside_themselves(stack: ExitStack) -> None:
+def twins_on_the_same_agent(stack: ExitStack) -> None:
     sql(stack, "ready_twins", "AND t.not_agent <> ?1", "AND ?1 IS NOT NULL")
 
 
-@mutant("a twin begins only while its step is as it was", within=150, part="hedge")
+@mutant("a twin begins only while its step is unchanged", within=150, part="hedge")
 def late_twins_begin(stack: ExitStack) -> None:
     sql(stack, "ready_twins", "AND s.fence = t.step_fence", "")
 
 
-@mutant("a step that fails says that its twin may have had the effect", within=60, part="hedge")
+@mutant(
+    "a step that fails waits for its twin, and records that the twin may have had the effect",
+    within=60,
+    part="hedge",
+)
 def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
     def outwait(self: Any, assignment: Any, ending: Any, unsure: bool, give_up: Any) -> None:
         give_up(unsure)
@@ -422,7 +427,7 @@ def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
     code(stack, TwinKeeper, "outwait", outwait)
 
 
-@mutant("twins take places", within=60, part="hedge")
+@mutant("a twin takes a place", within=60, part="hedge")
 def twins_take_no_place(stack: ExitStack) -> None:
     real = Agent._begin_claimed
 
@@ -440,30 +445,30 @@ def twins_take_no_place(stack: ExitStack) -> None:
     code(stack, Places, "free", lambda self, is_async: 8 if is_async else self._free_threads)
 
 
-@mutant("what a twin lost is swept", within=60, part="hedge")
+@mutant("the leader ends twins that nobody needs any more", within=60, part="hedge")
 def twins_are_not_swept(stack: ExitStack) -> None:
     sql(stack, "idle_twins", "WHERE t.ended_at IS NULL", "WHERE t.ended_at IS NULL AND t.fence < 0")
 
 
-# --- gates --------------------------------------------------------------------------------------------------------------
+# --- gates ------------------------------------------------------------------------------------------------------------
 
 
-@mutant("nothing is claimed behind an open breaker", within=20, part="gates")
+@mutant("no step is claimed behind an open breaker", within=20, part="gates")
 def breakers_are_passed(stack: ExitStack) -> None:
     sql(stack, "passable_lanes", "AND b.state <> 'closed'", "AND 0")
 
 
-@mutant("a twin keeps to the breakers", within=150, part="both")
+@mutant("no twin is claimed behind an open breaker", within=150, part="both")
 def twins_pass_breakers(stack: ExitStack) -> None:
     sql(stack, "ready_twins", "AND b.state <> 'closed'", "AND 0")
 
 
-@mutant("probes take from what their wave allows", within=20, part="gates")
+@mutant("claimed probes lower the allowance of their wave", within=20, part="gates")
 def probes_are_not_counted(stack: ExitStack) -> None:
     sql(stack, "take_allowance", "allowance = allowance - ?2", "allowance = allowance - 0 * ?2")
 
 
-@mutant("probes that were lost are given back", within=60, part="gates")
+@mutant("the leader gives lost probes back to the allowance", within=60, part="gates")
 def lost_probes_stay_lost(stack: ExitStack) -> None:
     real = breaker.decide
 
@@ -474,8 +479,8 @@ def lost_probes_stay_lost(stack: ExitStack) -> None:
     code(stack, breakers, "decide", decide)
 
 
-@mutant("a breaker that is not closed is tried again", within=20, part="gates")
-def open_for_ever(stack: ExitStack) -> None:
+@mutant("an open breaker is probed after a while", within=20, part="gates")
+def breakers_stay_open(stack: ExitStack) -> None:
     real = breaker.decide
 
     def decide(look: Any, now: float, config: Any) -> Any:
@@ -484,23 +489,25 @@ def open_for_ever(stack: ExitStack) -> None:
     code(stack, breakers, "decide", decide)
 
 
-@mutant("a hold on a namespace keeps its steps", within=120, part="gates")
+@mutant("a hold on a namespace stops its steps", within=120, part="gates")
 def namespaces_are_not_held(stack: ExitStack) -> None:
     sql(stack, "due_steps", "scope = 'namespace'", "scope = 'nobody'")
 
 
-@mutant("a hold on a step keeps it", within=120, part="gates")
+@mutant("a hold on a step stops it", within=120, part="gates")
 def steps_are_not_held(stack: ExitStack) -> None:
     sql(stack, "passable_lanes", "scope = 'step'", "scope = 'nobody'")
 
 
-@mutant("what is handed over inside a node keeps to the gates", within=60, part="gates")
+@mutant(
+    "a step that a node hands over to itself does not begin behind a closed gate", within=60, part="gates"
+)
 def handed_over_past_the_gates(stack: ExitStack) -> None:
     code(stack, Gatekeeper, "bars", lambda self, step, workflow=None, namespace=None: False)
 
 
-@mutant("an agent hears of holds", within=120, part="gates")
-def agents_hear_of_no_hold(stack: ExitStack) -> None:
+@mutant("an agent learns of holds", within=120, part="gates")
+def agents_learn_of_no_hold(stack: ExitStack) -> None:
     real = Gatekeeper.learn
 
     def learn(self: Any, gates: Any, at: float) -> bool:
@@ -509,30 +516,30 @@ def agents_hear_of_no_hold(stack: ExitStack) -> None:
     code(stack, Gatekeeper, "learn", learn)
 
 
-# --- quarantine ---------------------------------------------------------------------------------------------------------
+# --- quarantine -------------------------------------------------------------------------------------------------------
 
 
-@mutant("what an operator releases begins again", within=60, part="any")
-def released_and_forgotten(stack: ExitStack) -> None:
+@mutant("a step that an operator releases from quarantine begins again", within=60, part="any")
+def released_steps_never_begin(stack: ExitStack) -> None:
     sql(stack, "resolve_steps", "WHEN 'release' THEN store_now()", "WHEN 'release' THEN 253402300799")
 
 
-@mutant("a run that is settled goes on", within=60, part="any")
-def settled_runs_stay_stuck(stack: ExitStack) -> None:
+@mutant("a stuck run goes on after an operator has decided about its quarantine", within=60, part="any")
+def resolved_runs_stay_stuck(stack: ExitStack) -> None:
     sql(stack, "unstick_quarantined", "WHERE id IN", "WHERE 0 AND id IN")
 
 
-# --- families -----------------------------------------------------------------------------------------------------------
+# --- families ---------------------------------------------------------------------------------------------------------
 
 
-@mutant("a child whose id another run has is refused", within=60, part="names")
+@mutant("a child is refused if another run has its id", within=60, part="names")
 def conflicts_are_ignored(stack: ExitStack) -> None:
-    async def nothing(session: Any, child: Any, met: Any) -> None: ...
+    async def do_nothing(session: Any, child: Any, met: Any) -> None: ...
 
-    code(stack, children, "_join_or_refuse", nothing)
+    code(stack, children, "_join_or_refuse", do_nothing)
 
 
-@mutant("a run that was only joined is not cancelled by who joined it", within=200, part="names")
+@mutant("a run that joined another one does not cancel it", within=200, part="names")
 def joined_runs_are_cancelled(stack: ExitStack) -> None:
     owned = "FROM runs INDEXED BY runs_parent\nWHERE parent_id = ?1 AND parent_n = ?2 AND finished_at IS NULL"
     joined = "id IN (SELECT run_id FROM joins WHERE waiter_id = ?1 AND waiter_n = ?2)"
@@ -540,7 +547,7 @@ def joined_runs_are_cancelled(stack: ExitStack) -> None:
     sql(stack, "cancel_children", owned, either)
 
 
-@mutant("who joined a run hears of its end", within=60, part="names")
+@mutant("a run that joined another one gets its outcome", within=60, part="names")
 def joins_are_never_answered(stack: ExitStack) -> None:
     sql(stack, "due_joins", "OR r.finished_at IS NOT NULL", "")
 
@@ -571,12 +578,12 @@ def retries_forget_keys(stack: ExitStack) -> None:
     code(stack, Heritage, "take_over", take_over)
 
 
-@mutant("a child that a retry keeps belongs to it", within=60, part="retries")
-def kept_children_stay_behind(stack: ExitStack) -> None:
+@mutant("a retry owns the children whose results it keeps", within=60, part="retries")
+def kept_children_stay_with_the_old_run(stack: ExitStack) -> None:
     sql(stack, "take_over", "WHERE id = ?3", "WHERE 0 AND id = ?3")
 
 
-# --- what nobody can read -----------------------------------------------------------------------------------------------
+# --- results and signals that cannot be read --------------------------------------------------------------------------
 
 
 @mutant("a step whose result cannot be stored is undone", within=60, part="odd")

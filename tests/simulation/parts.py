@@ -94,11 +94,11 @@ class Parts:
             names += ("order", "order", "order", "ask", "ask")
         return names
 
-    def hows(self) -> tuple[str, ...]:
-        hows: tuple[str, ...] = ("ok", "quick", "quick", "flaky", "unsure", "gives up", "broken")
+    def behaviours(self) -> tuple[str, ...]:
+        behaviours: tuple[str, ...] = ("ok", "quick", "quick", "flaky", "unsure", "gives up", "broken")
         if self.hedge:
-            hows += ("slower", "slower", "slower", "lingers", "hangs", "saves")
-            hows += ("stops late", "first stops late", "first fails late", "first fails late")
+            behaviours += ("slower", "slower", "slower", "lingers", "hangs", "saves")
+            behaviours += ("stops late", "first stops late", "first fails late", "first fails late")
         if self.kills:
-            hows += ("kills", "kills")
-        return hows
+            behaviours += ("kills", "kills")
+        return behaviours

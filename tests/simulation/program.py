@@ -1,6 +1,7 @@
-"""Random workflows. A plan is a small tree drawn from the seed; one workflow walks it, one pure function foretells its result.
+"""Random workflows. A plan is a small tree that is drawn from the seed. One workflow walks the tree, and a pure function
+says which result it must have.
 
-Every step has a tag of its own, by which the ledger outside of the product knows what it did.
+Every step has its own tag. The ledger, which is outside the product, finds the effects of a step by this tag.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 QUICK = Retry(attempts=3, delay=0.1, max_delay=0.4)
 ANY = "?"
-"""In a foretold result: whatever came of a race."""
+"""In an expected result: any value, because it depends on timing."""
 Plan = list[Any]
 
 note = Signal("note", str)
@@ -44,23 +45,24 @@ note = Signal("note", str)
 
 
 class ReplyLost(ConnectionError):
-    """The call was made."""
+    """The service did its work, and its reply got lost."""
 
 
-async def _act(tag: int, how: str, *, shop: bool = False) -> int:
-    """What a step does outside: once per key, as a good service would."""
-    now = ledger.now
-    place = now.began(tag)
-    now.takes_place(place)
+async def _do(tag: int, how: str, *, shop: bool = False) -> int:
+    """Execute a step: call the shop if it needs it, and have the step's effect."""
+    simulation = ledger.simulation
+    node = simulation.began(tag)
+    simulation.use_place(node)
     try:
         if shop:
-            await now.call_shop()
-        return await _do(now, tag, how)
+            await simulation.call_shop()
+        return await _have_effect(simulation, tag, how)
     finally:
-        now.left(place)
+        simulation.free_place(node)
 
 
-async def _do(now: Simulation, tag: int, how: str) -> int:
+async def _have_effect(simulation: Simulation, tag: int, how: str) -> int:
+    """Have the effect of a step, once per key as a good service does, or fail as `how` says."""
     match how:
         case "flaky" if here.attempt <= 2:
             raise ConnectionError("not yet")
@@ -72,148 +74,151 @@ async def _do(now: Simulation, tag: int, how: str) -> int:
         case "saves":
             if here.saved is None:
                 await here.save(tag)
-                if now.dice.random() < 0.5:
+                if simulation.dice.random() < 0.5:
                     raise ConnectionError("after the checkpoint")
             else:
-                now.sometimes("an attempt found the checkpoint of an earlier one")
+                simulation.sometimes("an attempt found the checkpoint of an earlier one")
         case "hangs" if here.attempt == 1:
             await asyncio.sleep(30)
         case "slow":
             here.beat(0.5, "half")
-            await asyncio.sleep(0.3 + now.dice.random())
+            await asyncio.sleep(0.3 + simulation.dice.random())
         case "slower":
-            await asyncio.sleep(0.8 + now.dice.random() if here.attempt == 1 else now.dice.random() * 0.8)
+            await asyncio.sleep(
+                0.8 + simulation.dice.random() if here.attempt == 1 else simulation.dice.random() * 0.8
+            )
         case "stops late":
-            await asyncio.sleep(0.6 + now.dice.random())
+            await asyncio.sleep(0.6 + simulation.dice.random())
             raise Stop("no")
         case "first stops late" if here.attempt == 1:
-            await asyncio.sleep(0.6 + now.dice.random())
+            await asyncio.sleep(0.6 + simulation.dice.random())
             raise Stop("not here")
         case "first fails late" if here.attempt == 1:
-            await asyncio.sleep(0.6 + now.dice.random())
+            await asyncio.sleep(0.6 + simulation.dice.random())
             raise ConnectionError("not here")
-        case "broken" if not now.healed:
+        case "broken" if not simulation.healed:
             raise ConnectionError("not while things go wrong")
-        case "kills" if not now.healed:
-            await now.poisoned()
+        case "kills" if not simulation.healed:
+            await simulation.kill_process()
         case "quick":
             pass
         case _:
-            await asyncio.sleep(now.dice.random() * 0.2)
-    now.did(here.key, tag)
+            await asyncio.sleep(simulation.dice.random() * 0.2)
+    simulation.did(here.key, tag)
     if how == "unsure" and here.attempt == 1:
         await asyncio.sleep(0.05)
         raise ReplyLost("the reply was lost")
     if how == "lingers":
-        await asyncio.sleep(now.dice.random())
+        await asyncio.sleep(simulation.dice.random())
     return _unstorable() if how == "unstorable" else tag
 
 
 def _unstorable() -> Any:
-    return "what is declared as a number"
+    """Return a text, which cannot be stored because the step declares a number."""
+    return "not a number"
 
 
-async def _take_back(done: int | None, tag: int, how: str, *, shop: bool = False) -> None:
-    now = ledger.now
-    place = now.began(tag)
-    now.takes_place(place)
+async def _undo(done: int | None, tag: int, how: str, *, shop: bool = False) -> None:
+    simulation = ledger.simulation
+    node = simulation.began(tag)
+    simulation.use_place(node)
     try:
         if shop:
-            await now.call_shop()
-        await _undo(now, tag, how)
+            await simulation.call_shop()
+        await _undo_effect(simulation, tag, how)
     finally:
-        now.left(place)
+        simulation.free_place(node)
 
 
-async def _undo(now: Simulation, tag: int, how: str) -> None:
-    if now.dice.random() < 0.2:
-        await asyncio.sleep(now.dice.random() * 0.3)
-    if how == "gives up" and not now.healed:
-        raise Stop("this cannot be taken back")
-    if now.dice.random() < 0.1 and not now.healed:
+async def _undo_effect(simulation: Simulation, tag: int, how: str) -> None:
+    if simulation.dice.random() < 0.2:
+        await asyncio.sleep(simulation.dice.random() * 0.3)
+    if how == "gives up" and not simulation.healed:
+        raise Stop("this cannot be undone")
+    if simulation.dice.random() < 0.1 and not simulation.healed:
         raise ConnectionError("not now")
-    now.undid(here.undoes, tag)
-    if now.dice.random() < 0.2:
-        await asyncio.sleep(now.dice.random() * 0.3)
+    simulation.undid(here.undoes, tag)
+    if simulation.dice.random() < 0.2:
+        await asyncio.sleep(simulation.dice.random() * 0.3)
 
 
 @step(retry=QUICK, timeout=2.5)
 async def work(tag: int, how: str) -> int:
-    done = await _act(tag, how)
-    if how == "no reply" and not ledger.now.healed:
+    done = await _do(tag, how)
+    if how == "no reply" and not ledger.simulation.healed:
         raise ReplyLost("no reply comes")
     return done
 
 
 @step(retry=QUICK, timeout=2.5)
 async def book(tag: int, how: str) -> int:
-    return await _act(tag, how)
+    return await _do(tag, how)
 
 
 @book.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
 async def unbook(done: int | None, tag: int, how: str) -> None:
-    await _take_back(done, tag, how)
+    await _undo(done, tag, how)
 
 
 @step(retry=Retry(attempts=2, delay=0.1), timeout=2.5, undo_failed=True)
 async def pay(tag: int, how: str) -> int:
-    return await _act(tag, how)
+    return await _do(tag, how)
 
 
 @pay.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
 async def unpay(done: int | None, tag: int, how: str) -> None:
-    await _take_back(done, tag, how)
+    await _undo(done, tag, how)
 
 
 @step(retry=QUICK, timeout=2.5)
 def compute(tag: int, how: str) -> int:
-    """In a thread, where threads are."""
-    now = ledger.now
-    now.began(tag)
+    """A plain function. In a real process, an agent runs it in a thread. The simulation has no threads."""
+    simulation = ledger.simulation
+    simulation.began(tag)
     if how in ("stop", "stops late"):
         raise Stop("no")
     if how == "flaky" and here.attempt <= 1:
         raise ConnectionError("not yet")
-    now.did(here.key, tag)
+    simulation.did(here.key, tag)
     return _unstorable() if how == "unstorable" else tag
 
 
 @step(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
 async def tidy(tag: int) -> None:
-    now = ledger.now
-    now.began(tag)
-    now.by_hand(here.key, tag)
+    simulation = ledger.simulation
+    simulation.began(tag)
+    simulation.by_hand(here.key, tag)
 
 
-# What only some seeds play: see `parts`.
+# Only some seeds use the steps below: see `parts.py`.
 
 SLOW = Retry(attempts=3, delay=0.8)
 
 
 @step(retry=SLOW, timeout=2.5, hedge=True)
 async def fetch(tag: int, how: str) -> int:
-    return await _act(tag, how)
+    return await _do(tag, how)
 
 
 @step(retry=SLOW, timeout=2.5, hedge=True, undo_failed=True)
 async def rent(tag: int, how: str) -> int:
-    return await _act(tag, how)
+    return await _do(tag, how)
 
 
 @rent.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
 async def unrent(done: int | None, tag: int, how: str) -> None:
-    await _take_back(done, tag, how)
+    await _undo(done, tag, how)
 
 
 @step(retry=Retry(attempts=2, delay=0.1, quarantine=True), timeout=1.5, hedge=True)
 async def send(tag: int, how: str) -> int:
-    """Waits for a person when its attempts are spent."""
-    return await _act(tag, how)
+    """When its attempts are spent, this step waits in quarantine for a person."""
+    return await _do(tag, how)
 
 
 @send.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
 async def unsend(done: int | None, tag: int, how: str) -> None:
-    await _take_back(done, tag, how)
+    await _undo(done, tag, how)
 
 
 PATIENT = Retry(attempts=8, delay=0.1, max_delay=0.4)
@@ -221,17 +226,17 @@ PATIENT = Retry(attempts=8, delay=0.1, max_delay=0.4)
 
 @step(retry=PATIENT, timeout=2.5, depends="shop", undo_failed=ReplyLost)
 async def order(tag: int, how: str) -> int:
-    return await _act(tag, how, shop=True)
+    return await _do(tag, how, shop=True)
 
 
 @order.undo(retry=PATIENT, depends="shop")
 async def unorder(done: int | None, tag: int, how: str) -> None:
-    await _take_back(done, tag, how, shop=True)
+    await _undo(done, tag, how, shop=True)
 
 
 @step(retry=PATIENT, timeout=2.5, depends="shop", hedge=True)
 async def ask(tag: int, how: str) -> int:
-    return await _act(tag, how, shop=True)
+    return await _do(tag, how, shop=True)
 
 
 NEWER: tuple[Step[Any, Any], ...] = (fetch, rent, unrent, send, unsend, order, unorder, ask)
@@ -242,14 +247,15 @@ STEPS = {
 }  # fmt: skip
 
 
-# --- the workflow -------------------------------------------------------------------------------------------------------
+# --- the workflow -----------------------------------------------------------------------------------------------------
 
 
 class Refused(Exception):
-    pass
+    """The exception with which a plan fails on purpose."""
 
 
 async def _walk(plan: Plan) -> Any:
+    """Do what a plan says, and return its result."""
     match plan:
         case ["do", name, tag, how]:
             return await STEPS[name](tag, how)
@@ -277,22 +283,22 @@ async def _walk(plan: Plan) -> Any:
         case ["nap", seconds]:
             await asyncio.sleep(seconds)
             return None
-        case ["hear", limit]:
+        case ["wait", limit]:
             try:
                 return await note.wait(limit)
             except TimeoutError:
-                return "unheard"
-        case ["tell", run_id, key]:
+                return "no signal"
+        case ["send", run_id, key]:
             await note.send(run_id, key, key)
             return None
-        case ["kid", part]:
+        case ["child", part]:
             return json.loads(await program(json.dumps(part)))
         case ["named", run_id, joins]:
             child = program.using(id=run_id, existing="join") if joins else program.using(id=run_id)
             try:
-                return json.loads(await child(json.dumps(ledger.now.plan_of(run_id))))
+                return json.loads(await child(json.dumps(ledger.simulation.plan_of(run_id))))
             except Conflict:
-                return "taken"
+                return "conflict"
         case ["saga", part, fails]:
             try:
                 async with saga():
@@ -301,7 +307,7 @@ async def _walk(plan: Plan) -> Any:
                         raise Refused
                     return value
             except Refused:
-                return "taken back"
+                return "undone"
         case ["try", part]:
             try:
                 return await _walk(part)
@@ -310,11 +316,11 @@ async def _walk(plan: Plan) -> Any:
         case ["keep"]:
             keep()
             return None
-        case ["by hand", tag]:
+        case ["undo with", tag]:
             undo_with(tidy, tag)
             return None
-        case ["say", text]:
-            publish("said", text)
+        case ["publish", text]:
+            publish("message", text)
             set_progress(0.5, text)
             return None
         case ["fail"]:
@@ -333,113 +339,114 @@ async def program(plan: str) -> str:
     return json.dumps(await _walk(tree))
 
 
-# --- what comes of it ---------------------------------------------------------------------------------------------------
+# --- expected results -------------------------------------------------------------------------------------------------
 
 
-class Fails(Exception):
-    """The plan ends in an exception, if nothing else ends it before."""
+class MustFail(Exception):
+    """A run with this plan must not succeed."""
 
 
-def foretell(plan: Plan) -> Any:
-    """The result of a run that succeeds; raises Fails when it must not succeed."""
+def expected_result(plan: Plan) -> Any:
+    """Return the result of a run with this plan that succeeds. Raise MustFail if such a run must not succeed."""
     match plan:
         case ["do", _, tag, how]:
             if how in ("stop", "stops late", "unstorable"):
-                raise Fails
+                raise MustFail
             return tag
         case ["seq" | "par" | "group", parts]:
-            return [foretell(part) for part in parts]
-        case ["race" | "limit", *_] | ["hear", float()]:
+            return [expected_result(part) for part in parts]
+        case ["race" | "limit", *_] | ["wait", float()]:
             return ANY
-        case ["hear", None]:
+        case ["wait", None]:
             return ANY
-        case ["kid", part] | ["again", _, part]:
+        case ["child", part] | ["again", _, part]:
             if plan[0] == "again":
-                foretell(plan[1])
-            return foretell(part)
+                expected_result(plan[1])
+            return expected_result(part)
         case ["named", run_id, _]:
-            return Named(run_id)
+            return NamedResult(run_id)
         case ["saga", part, fails]:
-            value = foretell(part)
-            return "taken back" if fails else Whole(value)
+            value = expected_result(part)
+            return "undone" if fails else SagaResult(value)
         case ["try", ["do", _, _, "first stops late"]]:
-            return ANY  # or it was the twin that was first
+            return ANY  # its twin may have been first
         case ["try", part]:
             try:
-                return foretell(part)
-            except Fails:
+                return expected_result(part)
+            except MustFail:
                 return "stopped"
         case ["fail"]:
-            raise Fails
+            raise MustFail
         case _:
             return None
 
 
-class Named(NamedTuple):
-    """In a foretold result: what the run with this id comes to, or that somebody else has it."""
+class NamedResult(NamedTuple):
+    """In an expected result: the result of the run with this id, or "conflict" if the store refused that run as a child."""
 
     run_id: str
 
 
-class Whole(NamedTuple):
-    """In a foretold result: what a saga comes to, unless a run that it waits for refuses."""
+class SagaResult(NamedTuple):
+    """In an expected result: the value of a saga, or "undone" if a run that the saga waits for raised Refused."""
 
     value: Any
 
 
-def _refuses(foretold: Any) -> bool:
-    """Whether a run that is waited for here fails, and so the saga around it."""
-    match foretold:
-        case Named(run_id):
+def _may_refuse(expected: Any) -> bool:
+    """True if a run that the code waits for here may raise Refused, which ends the saga around it."""
+    match expected:
+        case NamedResult(run_id):
             try:
-                foretell(ledger.now.plan_of(run_id))
-            except Fails:
+                expected_result(ledger.simulation.plan_of(run_id))
+            except MustFail:
                 return True
             return False
-        case Whole():
+        case SagaResult():
             return False
         case [*parts]:
-            return any(map(_refuses, parts))
-    return bool(foretold == ANY)
+            return any(map(_may_refuse, parts))
+    return bool(expected == ANY)
 
 
 SKIPPED = -1
-"""The result that an operator gave to a step that was skipped."""
+"""The result that operators give to the steps they skip."""
 
 
-def agrees(told: Any, foretold: Any) -> bool:
-    if foretold == ANY or told == SKIPPED:
+def matches(result: Any, expected: Any) -> bool:
+    """True if a run that succeeded may have this result."""
+    if expected == ANY or result == SKIPPED:
         return True
-    if isinstance(foretold, Named):
-        if told == "taken":
+    if isinstance(expected, NamedResult):
+        if result == "conflict":
             return True
         try:
-            return agrees(told, foretell(ledger.now.plan_of(foretold.run_id)))
-        except Fails:
+            return matches(result, expected_result(ledger.simulation.plan_of(expected.run_id)))
+        except MustFail:
             return False
-    if isinstance(foretold, Whole):
-        return (told == "taken back" and _refuses(foretold.value)) or agrees(told, foretold.value)
-    if isinstance(foretold, list):
+    if isinstance(expected, SagaResult):
+        return (result == "undone" and _may_refuse(expected.value)) or matches(result, expected.value)
+    if isinstance(expected, list):
         return (
-            isinstance(told, list)
-            and len(told) == len(foretold)
-            and all(agrees(one, other) for one, other in zip(told, foretold, strict=True))
+            isinstance(result, list)
+            and len(result) == len(expected)
+            and all(matches(one, other) for one, other in zip(result, expected, strict=True))
         )
-    return bool(told == foretold)
+    return bool(result == expected)
 
 
-def waits(plan: Any) -> int:
-    """How many signals a plan waits for."""
+def signals_awaited(plan: Any) -> int:
+    """Return how many signals a plan waits for."""
     if not isinstance(plan, list):
         return 0
-    if plan[:1] == ["hear"]:
+    if plan[:1] == ["wait"]:
         return 1
-    return sum(waits(part) for part in plan)
+    return sum(signals_awaited(part) for part in plan)
 
 
-# --- drawing ------------------------------------------------------------------------------------------------------------
+# --- drawing plans ----------------------------------------------------------------------------------------------------
 
-HOWS = (
+BEHAVIOURS = (
     "ok",
     "ok",
     "quick",
@@ -457,20 +464,21 @@ HOWS = (
 
 
 class Draw:
-    """Draws plans, each step with a tag of its own."""
+    """Draws plans. Each step has its own tag."""
 
     def __init__(
         self,
         dice: Random,
         others: list[str],
         steps: tuple[str, ...] = ("work", "book", "book", "pay", "compute"),
-        hows: tuple[str, ...] = HOWS,
+        behaviours: tuple[str, ...] = BEHAVIOURS,
         named: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (),
     ) -> None:
-        """`others` are runs that may be told something, `named` those that may be asked for as a child; `kinds` are drawn besides."""
+        """Runs may send signals to `others`, and may start or join those in `named` as children. `kinds` are drawn beside
+        the kinds of parts that all seeds draw from."""
         self._dice, self._others, self._named = dice, others, named
-        self._steps, self._hows = steps, hows
+        self._steps, self._behaviours = steps, behaviours
         self.tags = 0
         self._kinds = dice.sample(
             (
@@ -479,14 +487,14 @@ class Draw:
                 "race",
                 "limit",
                 "nap",
-                "hear",
-                "kid",
+                "wait",
+                "child",
                 "saga",
                 "try",
                 "keep",
-                "by hand",
-                "say",
-                "tell",
+                "undo with",
+                "publish",
+                "send",
             ),
             dice.randint(2, 6),
         )
@@ -494,72 +502,80 @@ class Draw:
         self._stops = dice.random() < 0.3
 
     def program(self) -> Plan:
-        """A whole workflow, some of which fail at their end, or begin again."""
+        """Draw a whole workflow. Some workflows fail at their end, or continue as new."""
         dice = self._dice
-        parts = [self._part(dice.randint(1, 3), kid=False) for _ in range(dice.randint(1, 4))]
+        parts = [self._part(dice.randint(1, 3), bounded=False) for _ in range(dice.randint(1, 4))]
         plan: Plan = ["seq", parts]
         if dice.random() < 0.35:
             parts.append(["fail"])
         if dice.random() < 0.12:
             then = [self._do(), self._do()]
             if dice.random() < 0.5:
-                then.insert(0, ["hear", None])
-                parts.append(["hear", None])
+                then.insert(0, ["wait", None])
+                parts.append(["wait", None])
             return ["again", plan, ["seq", then]]
         return plan
 
     def wide(self) -> Plan:
-        """A whole workflow that begins with some steps beside each other: more of them for the same time."""
+        """Draw a whole workflow that begins with some parallel steps. So more steps run in the same time."""
         plan = self.program()
         first = plan[1] if plan[0] == "again" else plan
         first[1].insert(0, ["par", [self._do() for _ in range(self._dice.randint(2, 3))]])
         return plan
 
-    def part(self) -> Plan:
-        """A workflow that waits for nothing that may never come."""
-        return ["seq", [self._part(1, kid=True) for _ in range(self._dice.randint(1, 3))]]
+    def bounded(self) -> Plan:
+        """Draw a workflow that waits for no signal without a time limit, because that signal may never come."""
+        return ["seq", [self._part(1, bounded=True) for _ in range(self._dice.randint(1, 3))]]
 
     def _do(self) -> Plan:
         dice = self._dice
         self.tags += 1
         name = dice.choice(self._steps)
-        how = dice.choice(self._hows)
+        how = dice.choice(self._behaviours)
         if self._stops and dice.random() < 0.15:
             how = "stop"
         return ["do", name, self.tags, how]
 
-    def _part(self, depth: int, *, kid: bool) -> Plan:
+    def _part(self, depth: int, *, bounded: bool) -> Plan:
+        """Draw a part of a workflow. A bounded part waits for no signal without a time limit."""
         dice = self._dice
         kind = dice.choice(self._kinds) if depth > 0 and dice.random() < 0.6 else "do"
         match kind:
             case "par" | "group":
-                return [kind, [self._part(depth - 1, kid=kid) for _ in range(dice.randint(2, 3))]]
+                return [kind, [self._part(depth - 1, bounded=bounded) for _ in range(dice.randint(2, 3))]]
             case "race":
-                return ["race", [self._part(depth - 1, kid=kid), ["nap", dice.choice((0.05, 0.3, 1.0))]]]
+                return [
+                    "race",
+                    [self._part(depth - 1, bounded=bounded), ["nap", dice.choice((0.05, 0.3, 1.0))]],
+                ]
             case "limit":
-                return ["limit", dice.choice((0.1, 0.5, 2.0)), self._part(depth - 1, kid=kid)]
+                return ["limit", dice.choice((0.1, 0.5, 2.0)), self._part(depth - 1, bounded=bounded)]
             case "nap":
                 return ["nap", dice.choice((0.01, 0.2, 1.0, 2.0))]
-            case "hear":
-                return ["hear", dice.choice((0.3, 1.0)) if kid or dice.random() < 0.5 else None]
-            case "tell" if self._others:
+            case "wait":
+                return ["wait", dice.choice((0.3, 1.0)) if bounded or dice.random() < 0.5 else None]
+            case "send" if self._others:
                 self.tags += 1
-                return ["tell", dice.choice(self._others), f"told {self.tags}"]
-            case "kid":
-                parts = [self._part(depth - 1, kid=True) for _ in range(dice.randint(1, 2))]
-                return ["kid", ["seq", parts]]
+                return ["send", dice.choice(self._others), f"sent {self.tags}"]
+            case "child":
+                parts = [self._part(depth - 1, bounded=True) for _ in range(dice.randint(1, 2))]
+                return ["child", ["seq", parts]]
             case "named":
                 named = ["named", dice.choice(self._named), dice.random() < 0.6]
                 return ["limit", dice.choice((0.3, 1.0)), named] if dice.random() < 0.4 else named
             case "saga":
-                return ["saga", ["seq", [self._do(), self._part(depth - 1, kid=True)]], dice.random() < 0.6]
+                return [
+                    "saga",
+                    ["seq", [self._do(), self._part(depth - 1, bounded=True)]],
+                    dice.random() < 0.6,
+                ]
             case "try":
                 return ["try", self._do()]
             case "keep":
                 return ["keep"]
-            case "by hand":
+            case "undo with":
                 self.tags += 1
-                return ["by hand", self.tags]
-            case "say":
-                return ["say", f"said {dice.randint(1, 9)}"]
+                return ["undo with", self.tags]
+            case "publish":
+                return ["publish", f"message {dice.randint(1, 9)}"]
         return self._do()

@@ -38,7 +38,7 @@ def replay_command(seed: int) -> str:
 
 
 class Report:
-    """What many seeds came to."""
+    """What many seeds found, and how much they did."""
 
     def __init__(self) -> None:
         self.seeds = 0
@@ -124,7 +124,7 @@ def _played(chunks: list[range], processes: int) -> Iterator[Report]:
 
 
 class Survived(Exception):
-    """A mutant survived."""
+    """No seed found a mutant."""
 
 
 def hunt(mutant: Mutant) -> tuple[int, str]:
@@ -137,7 +137,7 @@ def hunt(mutant: Mutant) -> tuple[int, str]:
             if result.broken:
                 return tried, result.broken[0]
     raise Survived(
-        f"{mutant.name} survived {mutant.within} seeds: nobody notices that no longer: {mutant.claim}"
+        f"{mutant.name} survived {mutant.within} seeds. No check notices that this is no longer true: {mutant.claim}"
     )
 
 

@@ -2,7 +2,7 @@
 
 While faults last, safety is checked: the invariants after every commit, the ledger at every effect. Then liveness:
 within `HEAL_MAX_S` of virtual time every run that was accepted has ended. At the end every run's result, undos and
-effects are compared with what its plan foretells.
+effects are compared with what its plan demands.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ROLES = ("scheduler", "agent", "supervisor")
 
 
 class Result:
-    """What one seed came to."""
+    """What one seed found, and how much it did."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -216,12 +216,12 @@ class Simulation(World):
         assignment = None if agent is None else agent.assignments.get((run_id, n, True))
         return assignment is not None and assignment.here is here_var.get()
 
-    def takes_place(self, node: str) -> None:
+    def use_place(self, node: str) -> None:
         self.acting[node] += 1
         if self.acting[node] > self.config.steps_max:
             self.broke(f"I6 {node} runs {self.acting[node]} steps and has {self.config.steps_max} places")
 
-    def left(self, node: str) -> None:
+    def free_place(self, node: str) -> None:
         """Note that the code of a step has ended."""
         self.acting[node] -= 1
 
@@ -234,7 +234,7 @@ class Simulation(World):
                 await asyncio.sleep(self.dice.random() * 3)
             raise ConnectionError("the shop is down")
 
-    async def poisoned(self) -> None:
+    async def kill_process(self) -> None:
         """Kill the process that runs this step."""
         process = PROCESS.get()
         assert isinstance(process, Process)
@@ -260,7 +260,7 @@ class Simulation(World):
             if other != key:
                 if self.book.effects[other] == DONE:
                     return other
-                self.sometimes("what was undone was done again by a retry")
+                self.sometimes("a retry did again what was undone")
         return None
 
     def undid(self, key: str, tag: int) -> None:
@@ -478,12 +478,12 @@ class Simulation(World):
             if self.parts.families:
                 self.plans[run_id] = self._draw_family(others)
             elif self.parts.any:
-                draw = program.Draw(self.parts.dice, others, self.parts.steps(), self.parts.hows())
+                draw = program.Draw(self.parts.dice, others, self.parts.steps(), self.parts.behaviours())
                 self.plans[run_id] = draw.wide()
             else:
                 self.plans[run_id] = program.Draw(dice, others).program()
             self._drive(self._start(run_id))
-            for i in range(program.waits(self.plans[run_id])):
+            for i in range(program.signals_awaited(self.plans[run_id])):
                 self._drive(self._send(run_id, f"key {i}"))
             if self.parts.odd:
                 self._drive(self._send_odd(run_id))
@@ -501,17 +501,17 @@ class Simulation(World):
 
     def _draw_family(self, others: list[str]) -> program.Plan:
         parts, dice = self.parts, self.parts.later
-        hows: tuple[str, ...] = program.HOWS
+        behaviours: tuple[str, ...] = program.BEHAVIOURS
         if parts.odd:
-            hows += ("unstorable",)
+            behaviours += ("unstorable",)
         if parts.retries:
-            hows += ("broken", "lingers", "no reply", "no reply")
-        kinds = ("hear", "hear") * parts.odd + ("named", "named") * parts.names
+            behaviours += ("broken", "lingers", "no reply", "no reply")
+        kinds = ("wait", "wait") * parts.odd + ("named", "named") * parts.names
         if parts.names and not self.shared:
             for run_id in ("s1", "s2"):
-                self.shared[run_id] = program.Draw(dice, others, hows=hows).part()
+                self.shared[run_id] = program.Draw(dice, others, behaviours=behaviours).bounded()
         named = (*others, *self.shared, *self.shared) if parts.names else ()
-        return program.Draw(dice, others, hows=hows, named=named, kinds=kinds).program()
+        return program.Draw(dice, others, behaviours=behaviours, named=named, kinds=kinds).program()
 
     def _drive(self, coro: Coroutine[Any, Any, None]) -> None:
         self._driving.append(self.loop.create_task(coro))
@@ -662,7 +662,7 @@ class Simulation(World):
     # --- one seed -----------------------------------------------------------------------------------------------------------
 
     def play(self) -> Result:
-        ledger.now = self
+        ledger.simulation = self
         result = self.result
         states = Watch(self.connection)
         if self.parts.hedge:
@@ -677,7 +677,9 @@ class Simulation(World):
         if not result.broken:
             self._judge()
         for change in sorted(states.forbidden, key=str):
-            self.broke("I15 {} changed a row of {} from {} to {}".format(*change))
+            self.broke(
+                "I15 {} changed a row of {} from {} to {}, which lifecycle.py does not allow".format(*change)
+            )
         result.virtual_s, result.callbacks = self.loop.now, self.loop.callbacks
         for run in self.checker.runs.values():
             result.runs[run.state] += 1
@@ -726,7 +728,7 @@ class Simulation(World):
             self._instant, self._instant_began_with = loop.now, loop.callbacks
         elif loop.callbacks - self._instant_began_with > CALLBACKS_AT_ONCE_MAX:
             self.broke(
-                f"time stands still at {loop.now:.3f}: {CALLBACKS_AT_ONCE_MAX} callbacks, and some loop goes on"
+                f"no time passes at {loop.now:.3f}: {CALLBACKS_AT_ONCE_MAX} callbacks ran, so some loop spins"
             )
         if self.checker.live or len(self.accepted) < len(self.plans):
             return False
@@ -834,7 +836,7 @@ def alone(*, newer: bool) -> Iterator[None]:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Let Python collect garbage rarely: a seed makes little of it and lasts for milliseconds, and looking for it took
     an eighth of the time."""
     before = gc.get_threshold()
@@ -847,7 +849,7 @@ def unhurried() -> Iterator[None]:
 
 def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Result:
     """Play one seed."""
-    with unhurried(), alone(newer=Parts(seed, faults_s=FAULTS_S).any):
+    with rare_garbage_collection(), alone(newer=Parts(seed, faults_s=FAULTS_S).any):
         simulation = Simulation(seed, trace)
         try:
             return simulation.play()

@@ -57,7 +57,7 @@ SOMETIMES = (
     "a run ended: failed",
     "a run ended: undone",
     "a run ended: cancelled",
-    "a node that was away handed back what it did not know",
+    "a node that was away handed back what it did not know of",
     "a doubled Outcome was duplicate",
     "a doubled Hop was fenced",
     "a doubled RetryStep was fenced",
@@ -68,7 +68,7 @@ SOMETIMES = (
     "a twin was barred before it began",
     "a step that failed waited for its twin",
     "a step and its twin both had the effect",
-    "what had run twice was undone",
+    "a step that had run twice was undone",
     "the doubled end of a twin was duplicate",
     "the shop was down",
     "an agent stopped by itself",
@@ -89,18 +89,18 @@ SOMETIMES = (
     "a hold was released",
     "a step killed its agent",
     "a step spent its attempts and waits for a person",
-    "quarantine was decided: released",
-    "quarantine was decided: skipped",
-    "quarantine was decided: given up",
+    "an operator decided about quarantine: released",
+    "an operator decided about quarantine: skipped",
+    "an operator decided about quarantine: given up",
     "a child's id was taken",
     "a run was joined",
-    "who joined a run heard of its end",
+    "a run that had joined another one got its outcome",
     "a run was retried",
     "a run that was retried is retried",
     "a child of a run was taken over by its retry",
     "a child was retried with its parent",
     "an effect kept its key when its run was retried",
-    "what was undone was done again by a retry",
+    "a retry did again what was undone",
     "a step returned what cannot be stored",
     "a signal was set aside",
 )
@@ -114,7 +114,7 @@ def observe(simulation: Simulation, commit: Commit) -> None:
         observe_quarantine(simulation, commit)
     if simulation.parts.families:
         observe_families(simulation, commit)
-    say, verb = simulation.sometimes, commit.verb
+    reached, verb = simulation.sometimes, commit.verb
     delivered = 0
     for _, before, after in commit.steps:
         if after is None:
@@ -123,66 +123,66 @@ def observe(simulation: Simulation, commit: Commit) -> None:
             delivered += 1
         if before is None:
             if after.kind == "child":
-                say("a child was started")
+                reached("a child was started")
             elif after.key.startswith("undo:"):
                 run = simulation.checker.runs.get(after.run_id)
                 if run is not None and run.state == "running":
-                    say("a part of a run was undone while it went on")
+                    reached("a part of a run was undone while it went on")
             continue
         if before.state == "running":
             if verb == "reclaim":
-                say("a node that had steps was reclaimed")
+                reached("a node that had steps was reclaimed")
                 if after.ready_at > NEVER / 2:
-                    say("a step was lost too often and waits for a person")
+                    reached("a step was lost too often and waits for a person")
             elif verb == "end_overdue":
-                say("an overdue attempt was ended by the leader")
+                reached("an overdue attempt was ended by the leader")
             elif verb == "reconcile":
-                say("a node that was away handed back what it did not know")
+                reached("a node that was away handed back what it did not know of")
             elif after.state == "cancelled":
-                say("a step was given up while it ran")
+                reached("a step was given up while it ran")
             elif after.state == "ready":
                 handed = after.excused > before.excused and after.error == before.error
-                say("a step was handed back" if handed else "a step was tried again")
+                reached("a step was handed back" if handed else "a step was tried again")
                 if after.key.startswith("undo:") and not handed:
-                    say("an undo was tried again")
+                    reached("an undo was tried again")
         elif before.ready_at > NEVER / 2 > after.ready_at:
-            say("a step came back from quarantine")
+            reached("a step came back from quarantine")
         elif before.kind == "timer" and after.state == "succeeded":
-            say("a timer of a sleeping run fired" if verb == "fire_timers" else "a timer fired in memory")
+            reached("a timer of a sleeping run fired" if verb == "fire_timers" else "a timer fired in memory")
     if delivered > 1:
-        say("two outcomes were delivered by one commit")
+        reached("two outcomes were delivered by one commit")
     for _, before, after in commit.runs:
         if after is None or before is None:
             continue
         if verb == "reclaim" and before.owner is not None:
-            say("a node that had runs was reclaimed")
+            reached("a node that had runs was reclaimed")
         if verb.startswith("claim_run") and after.fence > 2:
-            say("a run went from one node to another")
+            reached("a run went from one node to another")
         if (
             verb == "commit"
             and before.owner is not None
             and after.owner is None
             and after.state == before.state
         ):
-            say("a run left memory")
+            reached("a run left memory")
         if before.state == "held" and after.state != "held":
-            say("a run was released")
+            reached("a run was released")
         if after.generation > before.generation:
-            say("a run began again with a new history")
+            reached("a run began again with a new history")
         if after.state == "stuck" and before.state != "stuck":
-            say("a run was stuck")
+            reached("a run was stuck")
         if after.state in RUN_ENDED and before.state not in RUN_ENDED:
-            say(f"a run ended: {after.state}")
+            reached(f"a run ended: {after.state}")
     for _, before, after in commit.signals:
         if before is None and after is not None:
             if after.name == "$cancel" and verb == "commit":
-                say("a child was asked to cancel itself")
+                reached("a child was asked to cancel itself")
         elif after is not None and after.delivered_seq and after.name == "note":
             if not any(step is not None and step.kind == "signal" for _, _, step in commit.steps):
-                say("a signal came before it was waited for")
+                reached("a signal came before it was waited for")
     for row in commit.attempts:
         if row.ending == "refused":
-            say("a late report was refused")
+            reached("a late report was refused")
     for table, before, after in commit.changes:
         if (
             table == "leases"
@@ -190,85 +190,85 @@ def observe(simulation: Simulation, commit: Commit) -> None:
             and after is not None
             and before.holder != after.holder is not None
         ):
-            say("another leader took over")
+            reached("another leader took over")
 
 
 def observe_twins(simulation: Simulation, commit: Commit) -> None:
-    say, checker = simulation.sometimes, simulation.checker
+    reached, checker = simulation.sometimes, simulation.checker
     for _, before, after in commit.twins:
         if after is None:
             continue
         step = checker.steps.get((after.run_id, after.n))
         if before is None:
-            say("a twin was made" if after.state == "ready" else "a step without a twin failed")
+            reached("a twin was made" if after.state == "ready" else "a step without a twin failed")
         elif after.state == "won":
-            say("a twin won")
+            reached("a twin won")
             if any(old is not None and old.state == "ready" for _, old, _ in commit.steps):
-                say("a twin won while its step waited for its next attempt")
+                reached("a twin won while its step waited for its next attempt")
         elif after.state == "failed":
-            say("a twin failed")
+            reached("a twin failed")
         elif after.state == "barred":
-            say("a twin was barred before it began")
+            reached("a twin was barred before it began")
         elif after.state == "outrun" and before.state == "running":
             if step is not None and step.finished_at is not None:
-                say("a twin was outrun by its step")
+                reached("a twin was outrun by its step")
             elif commit.verb == "sweep_twins" and checker.nodes[after.agent].retired_at is not None:
-                say("a twin's agent was lost")
+                reached("a twin's agent was lost")
             elif commit.verb == "stop_twin":
-                say("a step that failed stopped its twin")
+                reached("a step that failed stopped its twin")
     for _, before, after in commit.steps:
         if after is None or before is None or after.state == before.state:
             continue
         twin = checker.twins.get((after.run_id, after.n))
         if twin is not None and twin.started_at is not None:
             if after.state == "failed" and commit.verb == "commit":
-                say("a step that failed waited for its twin")
+                reached("a step that failed waited for its twin")
             if simulation.book.counts[f"{after.run_id}::{after.key}"] > 1 and after.state == "succeeded":
-                say("a step and its twin both had the effect")
+                reached("a step and its twin both had the effect")
         if after.state == "succeeded" and after.key.startswith(UNDO_PREFIX):
             key = undone_key(after.key)[0]
             origin = checker.twins.get((after.run_id, checker.keys.get((after.run_id, key), 0)))
             if origin is not None and simulation.book.counts[f"{after.run_id}::{key}"] > 1:
-                say("what had run twice was undone")
+                reached("a step that had run twice was undone")
 
 
 def observe_gates(simulation: Simulation, commit: Commit) -> None:
-    say, checker = simulation.sometimes, simulation.checker
+    reached, checker = simulation.sometimes, simulation.checker
     for _, before, after in commit.breakers:
         moved = ("" if before is None else before.state, after.state)
         if commit.verb in OPERATORS:
             if after.forced:
-                say(f"a breaker was {'opened' if after.state == 'open' else 'closed'} by hand")
+                reached(f"a breaker was {'opened' if after.state == 'open' else 'closed'} by hand")
         elif moved == ("closed", "open"):
-            say("a breaker opened")
+            reached("a breaker opened")
         elif moved == ("probing", "open"):
-            say("a breaker opened again")
+            reached("a breaker opened again")
         elif moved == ("open", "probing"):
-            say("a breaker was probed")
+            reached("a breaker was probed")
         elif moved == ("probing", "closed"):
-            say("a breaker closed")
+            reached("a breaker closed")
         elif moved == ("probing", "probing") and after.wave > before.wave:
-            say("a wave of probes grew")
+            reached("a wave of probes grew")
         elif commit.verb == "give_back_probes":
-            say("probes were lost and given back")
+            reached("probes were lost and given back")
     agent = commit.process.node.agent if isinstance(commit.process._caller, Node) else None
     if agent is not None and agent.gates.paused:
-        say("an agent stopped by itself")
+        reached("an agent stopped by itself")
     if checker.barred:
         for _, _, after in commit.steps:
             if after is not None and after.state == "ready":
                 if (after.run_id, after.n, after.attempt) in checker.barred:
-                    say("what was handed over came back because of a gate")
+                    reached("a step that was handed over came back because of a gate")
     for table, before, after in commit.changes:
         if table == "holds" and after is None:
-            say("a hold was released")
+            reached("a hold was released")
             if _waited(simulation, Gates(frozenset(), frozenset((before,))), commit.now):
-                say(f"a step waited behind a hold: {before.scope}")
+                reached(f"a step waited behind a hold: {before.scope}")
         elif (
             table == "breakers" and before is not None and (before.state, after.state) == ("open", "probing")
         ):
             if _waited(simulation, Gates(frozenset((after.name,)), frozenset()), commit.now):
-                say("a step waited behind a breaker")
+                reached("a step waited behind a breaker")
 
 
 def _waited(simulation: Simulation, gates: Gates, now: float) -> bool:
@@ -284,39 +284,43 @@ def _waited(simulation: Simulation, gates: Gates, now: float) -> bool:
 
 
 def observe_families(simulation: Simulation, commit: Commit) -> None:
-    say, checker = simulation.sometimes, simulation.checker
+    reached, checker = simulation.sometimes, simulation.checker
     for _, before, after in commit.runs:
         if after is None:
             continue
         if before is None and after.retry_of is not None:
-            say("a child was retried with its parent" if after.parent_id is not None else "a run was retried")
+            reached(
+                "a child was retried with its parent" if after.parent_id is not None else "a run was retried"
+            )
             old = checker.runs.get(after.retry_of)
             if old is not None and old.retry_of is not None:
-                say("a run that was retried is retried")
+                reached("a run that was retried is retried")
         if before is not None and before.parent_id is not None and before.parent_id != after.parent_id:
-            say("a child of a run was taken over by its retry")
+            reached("a child of a run was taken over by its retry")
     for _, before, after in commit.steps:
         if after is None or after.error is None or (before is not None and before.error == after.error):
             continue
         if after.kind == "child" and "Conflict" in after.error:
-            say("a child's id was taken")
+            reached("a child's id was taken")
         elif after.kind == "call" and "InvalidInput" in after.error:
-            say("a step returned what cannot be stored")
+            reached("a step returned what cannot be stored")
     for _, before, after in commit.signals:
         if after is not None and after.set_aside is not None and (before is None or before.set_aside is None):
-            say("a signal was set aside")
+            reached("a signal was set aside")
     for table, before, _ in commit.changes:
         if table == "joins":
-            say("a run was joined" if before is None else "who joined a run heard of its end")
+            reached(
+                "a run was joined" if before is None else "a run that had joined another one got its outcome"
+            )
 
 
 def observe_quarantine(simulation: Simulation, commit: Commit) -> None:
-    say = simulation.sometimes
+    reached = simulation.sometimes
     for _, before, after in commit.steps:
         if after is None or before is None:
             continue
         if commit.verb == "resolve_quarantine":
             how = {"ready": "released", "succeeded": "skipped", "failed": "given up"}[after.state]
-            say(f"quarantine was decided: {how}")
+            reached(f"an operator decided about quarantine: {how}")
         elif after.ready_at > NEVER / 2 > before.ready_at and commit.verb == "commit":
-            say("a step spent its attempts and waits for a person")
+            reached("a step spent its attempts and waits for a person")

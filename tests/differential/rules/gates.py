@@ -53,7 +53,7 @@ class Gates(Asking):
             state,
             wave if state is BreakerState.PROBING else 0,
             2.5 * HOUR if state is BreakerState.OPEN else 0.0,
-            "so it is",
+            "a reason",
         )
         self._tick()
         wanted = self.spec.change_breaker(epoch, name, round_, change)
@@ -78,8 +78,8 @@ class Gates(Asking):
 
         async def ask(subject: Subject) -> tuple[int, list[tuple[str, int, int, int]]]:
             found = await subject.store.gates.claim_probes(node, name, lanes, limit, runs)
-            taken = sorted((one.run_id, one.n, one.fence, one.attempt) for one in found.steps)
-            return (found.round if taken else 0), taken
+            claimed = sorted((one.run_id, one.n, one.fence, one.attempt) for one in found.steps)
+            return (found.round if claimed else 0), claimed
 
         self._same(wanted, ask)
 

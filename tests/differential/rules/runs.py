@@ -116,11 +116,11 @@ class Runs(Asking):
                 input=b"[]",
                 digest=b"d",
             )
-        sort = {"timer": StepKind.TIMER, "signal": StepKind.SIGNAL, "child": StepKind.CHILD}[kind]
+        step_kind = {"timer": StepKind.TIMER, "signal": StepKind.SIGNAL, "child": StepKind.CHILD}[kind]
         return lambda subject: NewStep(
             n,
             f"k{n}",
-            sort,
+            step_kind,
             kind,
             0,
             StepState.WAITING,
@@ -144,10 +144,10 @@ class Runs(Asking):
         mine = [one for one in self.grants if (one.node, one.run_id) == (grant.node, run_id) and one.n]
         ends: list[tuple[int, int, StepState, int]] = []
         if mine and draw(st.booleans()):
-            held = draw(st.sampled_from(mine))
+            chosen = draw(st.sampled_from(mine))
             seq += 1
             state = draw(st.sampled_from((StepState.SUCCEEDED, StepState.FAILED)))
-            ends.append((held.n, held.fence, state, seq))
+            ends.append((chosen.n, chosen.fence, state, seq))
         ended_here = {n for n, *_ in ends}
         delivered = []
         for step in steps:
@@ -155,12 +155,12 @@ class Runs(Asking):
             if fresh and draw(st.booleans()):
                 seq += 1
                 delivered.append((step.n, seq))
-        heard, waits, aside = [], [], []
+        received, waits, aside = [], [], []
         waiting = [s.n for s in steps if s.kind is StepKind.SIGNAL and s.state is StepState.WAITING]
         for place, signal in enumerate(spec.signals_of(run_id)):
             if signal.delivered_seq is None and draw(st.booleans()):
                 seq += 1
-                heard.append((place, seq))
+                received.append((place, seq))
                 if waiting:
                     waits.append((waiting.pop(0), seq))
                 elif draw(st.booleans()):
@@ -210,10 +210,10 @@ class Runs(Asking):
             sends.append(NewSignal(run_id, UNDO, f"begin-{self.made}", b"{}"))
 
         def make(subject: Subject | None) -> Hop:
-            numbers = {place: place for place, _ in heard}
-            if subject is not None and heard:
+            numbers = {place: place for place, _ in received}
+            if subject is not None and received:
                 signals = self._do(subject.store.reads.signals(run_id))
-                numbers = {place: signals[place].id for place, _ in heard}
+                numbers = {place: signals[place].id for place, _ in received}
             at = self._at(subject, now)
             return Hop(
                 run_id,
@@ -226,7 +226,7 @@ class Runs(Asking):
                         for n, number in delivered
                     ),
                 ],
-                signals=[(numbers[place], number) for place, number in heard],
+                signals=[(numbers[place], number) for place, number in received],
                 set_aside=aside,
                 ended=[(n, number, b"2", at) for n, number in waits],
                 issued=[one(subject) for one in makers],
@@ -413,7 +413,7 @@ class Runs(Asking):
 
     @precondition(lambda self: self.grants)
     @rule(node=nodes)
-    def look_what_is_lost(self, node: str) -> None:
+    def read_what_is_lost(self, node: str) -> None:
         runs = [(one.run_id, one.fence) for one in self.grants if one.node == node and not one.n]
         steps = [(one.run_id, one.n, one.fence) for one in self.grants if one.node == node and one.n]
         rows = self.spec.runs

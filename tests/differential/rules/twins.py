@@ -62,7 +62,7 @@ class Twins(Asking):
 
     @precondition(lambda self: self.twins)
     @rule(node=nodes)
-    def look_what_twins_are_lost(self, node: str) -> None:
+    def read_lost_twins(self, node: str) -> None:
         claimed = [grant[1:] for grant in self.twins if grant.node == node]
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:

@@ -27,13 +27,13 @@ class Working(Commits):
             due = [step for step in due if step.losses < suspect_losses]
         due, suspected = due[:limit], [step for step in due[:limit] if step.losses >= suspect_losses]
         due = [step for step in due if step not in suspected[suspects:]]
-        return self._take(node, due) if self.is_live(node) else []
+        return self._claim(node, due) if self.is_live(node) else []
 
-    def _take(self, node: str, due: Sequence[Step]) -> list[tuple[str, int, int, int]]:
+    def _claim(self, node: str, due: Sequence[Step]) -> list[tuple[str, int, int, int]]:
         claimed = []
         for step in due:
             complete_by = None if step.timeout_s is None else self.now + step.timeout_s * SECOND
-            taken = moved_step(
+            running = moved_step(
                 step,
                 "claim",
                 By.AGENT,
@@ -42,8 +42,8 @@ class Working(Commits):
                 started_at=self.now,
                 complete_by=complete_by,
             )
-            self._put(taken)
-            claimed.append((taken.run_id, taken.n, taken.fence, taken.attempt))
+            self._put(running)
+            claimed.append((running.run_id, running.n, running.fence, running.attempt))
         return claimed
 
     # --- nodes ------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Alerting(Commits):
         self, epoch: int, number: int, event: str, routed: int, letters: Sequence[tuple[str, str]]
     ) -> int:
         """Add each (delivery, channel) once for an event. Return how many alerts were routed further."""
-        if not self.holds_lease(OUTBOX, epoch):
+        if not self.has_lease(OUTBOX, epoch):
             return 0
         for name, channel in letters:
             if (number, event, channel) not in {
@@ -80,7 +80,7 @@ class Alerting(Commits):
         self, epoch: int, channel: str, limit: int, again_after_h: float
     ) -> list[tuple[str, int]]:
         """Return (delivery, attempt). The claim counts the attempt."""
-        if not self.holds_lease(OUTBOX, epoch):
+        if not self.has_lease(OUTBOX, epoch):
             return []
         due = sorted(
             (self.deliveries[name].next_try_at, name)
@@ -101,7 +101,7 @@ class Alerting(Commits):
     ) -> bool:
         one = self.deliveries.get(name)
         if (
-            not self.holds_lease(OUTBOX, epoch)
+            not self.has_lease(OUTBOX, epoch)
             or one is None
             or one.attempts != attempt
             or one.sent_at is not None
@@ -119,7 +119,7 @@ class Alerting(Commits):
         return True
 
     def expire_deliveries(self, epoch: int, older_h: float) -> int:
-        if not self.holds_lease(OUTBOX, epoch):
+        if not self.has_lease(OUTBOX, epoch):
             return 0
         gone = [name for name in self._unsent() if self.deliveries[name].next_try_at < self.now - older_h]
         for name in gone:

@@ -142,8 +142,9 @@ class Base:
 
     def leads(self, epoch: int) -> bool:
         """True if this epoch is the current one. Every write of a leader needs this."""
-        return self.holds_lease("leader", epoch)
+        return self.has_lease("leader", epoch)
 
-    def holds_lease(self, name: str, epoch: int) -> bool:
+    def has_lease(self, name: str, epoch: int) -> bool:
+        """True if this epoch of the named lease is the current one."""
         lease = self.leases.get(name)
         return lease is not None and lease.epoch == epoch and lease.expires_at > self.now

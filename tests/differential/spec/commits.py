@@ -254,7 +254,7 @@ class Commits(Retries):
             self._end(
                 step, By.SCHEDULER, end.state, output=end.output, error=end.error, delivered_seq=end.seq
             )
-        self._hear(op)
+        self._deliver_signals(op)
         if op.next_input is not None:
             self._continue(op, op.next_input)
         for new in op.issued:
@@ -298,7 +298,7 @@ class Commits(Retries):
         if op.park and run.owner == node:  # two nodes that begin one run have the same fence
             self._free(run)
 
-    def _hear(self, op: Hop) -> None:
+    def _deliver_signals(self, op: Hop) -> None:
         """Deliver signals. In the model, the id of a signal is its place among the signals of the run."""
         mine = self.signals_of(op.run_id)
         for place, seq in op.signals:

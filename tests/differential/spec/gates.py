@@ -87,10 +87,10 @@ class Gating(Working):
             for lane in lanes
             if self.lanes[lane][1] == name and not self.is_held(HoldScope.STEP, self.lanes[lane][0])
         ]
-        taken = self._take(node, self.due(mine, runs)[: min(seen.allowance, limit)])
-        if taken:
-            self._change(seen, allowance=seen.allowance - len(taken))
-        return (seen.round if taken else 0), taken
+        claimed = self._claim(node, self.due(mine, runs)[: min(seen.allowance, limit)])
+        if claimed:
+            self._change(seen, allowance=seen.allowance - len(claimed))
+        return (seen.round if claimed else 0), claimed
 
     # --- the leader -------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from tests.differential.spec.rows import DICE, NEVER, Listed, Step, moved_step
 
 class Supervising(Commits):
     def dead_nodes(self) -> set[str]:
-        holders = {run.owner for run in self.runs.values() if run.owner is not None}
-        holders |= {
+        names = {run.owner for run in self.runs.values() if run.owner is not None}
+        names |= {
             step.agent
             for step in self.steps.values()
             if step.state is StepState.RUNNING and step.agent is not None
@@ -24,7 +24,7 @@ class Supervising(Commits):
         expired = {
             name for name, node in self.nodes.items() if not node.retired and node.lease_until < self.now
         }
-        return expired | {name for name in holders if not self.is_live(name)}
+        return expired | {name for name in names if not self.is_live(name)}
 
     def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
         """Reclaim the runs and steps of a node that is gone. Return the numbers of runs, of steps, and of steps that
@@ -68,7 +68,7 @@ class Supervising(Commits):
         config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)
         remedied = remedy_of(loss, DICE, config, lost_step, step.issued_at)
         entry = remedied.quarantine
-        taken = step._replace(
+        freed = step._replace(
             agent=None,
             complete_by=None,
             error=loss.ending.value if remedied.needs_person else step.error,
@@ -77,14 +77,14 @@ class Supervising(Commits):
             ready_at=NEVER if entry is not None else self.now,
         )
         if remedied.state is StepState.FAILED:
-            self._end(taken, By.SUPERVISOR, StepState.FAILED)
+            self._end(freed, By.SUPERVISOR, StepState.FAILED)
             return True
         if entry is not None:
             self.failures.append((step.run_id, step.n))
-            self._put(moved_step(taken, "quarantine", By.SUPERVISOR))
+            self._put(moved_step(freed, "quarantine", By.SUPERVISOR))
             listed = Listed(entry.fingerprint, step.name, entry.error, entry.place, self.now)
             self.quarantine[step.run_id, step.n] = listed
             self.note("supervisor", "quarantine", step.run_id)
         else:
-            self._put(moved_step(taken, "reclaim", By.SUPERVISOR))
+            self._put(moved_step(freed, "reclaim", By.SUPERVISOR))
         return False
