@@ -34,19 +34,20 @@ class Watch:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.seen: set[Change] = set()
-        self._verb = ""
+        self._verb: str | None = None
         connection.create_scalar_function("state_changed", self._changed, 3)
         for table in ("runs", "steps"):
             connection.execute(_TRIGGERS.format(table=table))
         connection.set_exec_trace(self._begins)
 
     def _begins(self, _cursor: object, sql: str, _bindings: object) -> bool:
-        self._verb = _VERBS.get(sql, self._verb)
+        self._verb = _VERBS.get(sql)  # None for SQL of a test, or for a statement that a mutant changed
         return True
 
     def _changed(self, *change: Any) -> None:
         table, source, target = change
-        self.seen.add((self._verb, table, source, target))
+        if self._verb is not None:
+            self.seen.add((self._verb, table, source, target))
 
     @property
     def forbidden(self) -> set[Change]:

@@ -288,7 +288,6 @@ class Checker:
         self.last_seq: dict[str, int] = defaultdict(int)
         self.last_n: dict[str, int] = defaultdict(int)
         self.claims: dict[tuple[str, int], int] = defaultdict(int)
-        self.running: dict[str, int] = defaultdict(int)
         self.touched: dict[tuple[str, int], None] = {}
         self.tables: set[str] = set()
         self.broken: list[str] = []
@@ -360,14 +359,6 @@ class Checker:
                 else:
                     self.runs.pop(before.id, None)
             elif table == "steps":
-                was, now = (
-                    before is not None and before.state == "running",
-                    after is not None and after.state == "running",
-                )
-                if was:
-                    self.running[before.agent] -= 1
-                if now:
-                    self.running[after.agent] += 1
                 if after is not None:
                     self.steps[after.run_id, after.n] = after
                     if commit.verb == "resolve_quarantine" and after.state == "succeeded":

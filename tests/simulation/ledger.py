@@ -6,8 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast import Stop
-from holdfast.testing.loop import PROCESS
-from holdfast.workflow.here import here
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -35,8 +33,6 @@ class Book:
         """From a run and the tag of a step to its `here.key`."""
         self.chains: dict[tuple[str, int], dict[str, None]] = {}
         """From the first run of a chain of retries and the tag of a step to all the keys with which it had effects."""
-        self.by_hand: set[int] = set()
-        self.log: list[tuple[str, str]] = []
 
     def did(self, key: str, tag: int, root: str) -> None:
         """Have an effect, once per key. An effect that was undone before it happened is refused."""
@@ -45,20 +41,7 @@ class Book:
         self.counts[key] += 1
         self.by_tag[key.split("::", 1)[0], tag] = key
         self.chains.setdefault((root, tag), {})[key] = None
-        if key not in self.effects:
-            self.effects[key] = DONE
-            self.log.append((DONE, key))
+        self.effects.setdefault(key, DONE)
 
     def undid(self, key: str) -> None:
-        if self.effects.get(key) == DONE:
-            self.log.append((UNDONE, key))
         self.effects[key] = UNDONE
-
-
-def process_now() -> object:
-    """Return the process whose code calls this."""
-    return PROCESS.get()
-
-
-def key_now() -> tuple[str, int]:
-    return here.key, here.attempt

@@ -115,7 +115,6 @@ class Simulation(World):
         """For each node, how many `async def` steps' code it runs."""
         self.clocks_ok = True
         self._hash = blake2b(digest_size=8)
-        self._said: list[Any] = []
         self._names = 0
         self._driving: list[asyncio.Task[Any]] = []
         self.shared: dict[str, program.Plan] = {}
@@ -267,9 +266,6 @@ class Simulation(World):
         self._demand_lease("undid something")
         self.book.undid(key)
 
-    def by_hand(self, key: str, tag: int) -> None:
-        self.book.by_hand.add(tag)
-
     def _demand_lease(self, what: str) -> None:
         """Check that the node has its lease: without it, it may do nothing outside. A node that was stopped finds out
         when it goes on, and not before."""
@@ -372,7 +368,7 @@ class Simulation(World):
 
     def _kill_one(self, *, vanish: bool = False) -> None:
         living = self.living
-        if living and self.seams.deaths < 6:
+        if living and self.seams.deaths < DEATHS_MAX:
             self.seams.deaths += 1
             if vanish:
                 self.sometimes("a host vanished")
