@@ -525,7 +525,7 @@ class Scheduler:
             self.joining.add(owned.run_id)
             self.look_at_joins()  # the run that it joined may have ended before
         if any(child.retry_of is not None or not is_derived(child) for child in hop.children):
-            # If another run had the id, or if the child that is retried had succeeded, this commit has ended the step.
+            # This commit may have ended the step: another run had the id, or the child of the retried run had succeeded.
             self._ring(Bell.OUTCOMES)
 
     async def _add_children(self, run_id: str) -> None:
