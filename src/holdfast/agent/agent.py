@@ -1,7 +1,7 @@
 """The Agent claims steps, executes them, and reports each outcome once.
 
-It may change only the steps it has, and names the fence of each. It must never write after it has lost its lease. It gives
-each report to its host, the node, which writes it. It does not repeat a report that the store has refused.
+It may change only the steps it has, and names the fence of each. It must never write after it has lost its lease. It
+gives each report to its host, the node, which writes it. It does not repeat a report that the store has refused.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Agent:
         durations: DurationCounts,
         only: set[str] | None = None,
     ) -> None:
-        """`durations` is where the node counts how long things take. If `only` is given, the agent executes only steps of
-        these runs."""
+        """`durations` is where the node counts how long things take. If `only` is given, the agent executes only steps
+        of these runs."""
         self._store, self._host, self._node = store, host, node
         self._steps, self._durations = steps, durations
         self._environment, self._clock, self._config = environment, clock, config
@@ -108,8 +108,8 @@ class Agent:
         return await self._claims.next_ready()
 
     def reserve(self, step: Step[Any, Any], workflow: str | None, namespace: str | None) -> bool:
-        """Keep a place for a step that this node's scheduler is about to issue. False if there is none, or if the step must not
-        begin here now."""
+        """Keep a place for a step that this node's scheduler is about to issue. False if there is none, or if the step
+        must not begin here now."""
         if self.closing or not self._claims.can_serve(step.name, step.needs):
             return False
         if self.gates.shut and self.gates.bars(step, workflow, namespace):
@@ -117,8 +117,8 @@ class Agent:
         return self.places.take(step)
 
     def begin_issued(self, run_id: str, n: int, issue: Issue, workflow: str, namespace: str) -> None:
-        """Execute a step that this node's scheduler issued, and for which it had reserved a place. If a gate was shut since
-        then, the step is handed back."""
+        """Execute a step that this node's scheduler issued, and for which it had reserved a place. If a gate was shut
+        since then, the step is handed back."""
         assignment = Assignment.of_issue(run_id, n, issue, self._clock.now())
         gates = self.gates
         self._begin(assignment, is_barred=gates.shut and gates.bars(assignment.step, workflow, namespace))
@@ -140,8 +140,8 @@ class Agent:
         self._begin(assignment, item.checkpoint, is_barred=is_barred or is_crowded)
 
     def _is_crowded(self, step: Step[Any, Any]) -> bool:
-        """Take a place for the step. True if none was free: this node's scheduler may have taken the places while the claim was
-        on its way. Then this takes one place too many, until the step is handed back."""
+        """Take a place for the step. True if none was free: this node's scheduler may have taken the places while the
+        claim was on its way. Then this takes one place too many, until the step is handed back."""
         if self.places.take(step):
             return False
         self.places.overtake(step)
@@ -152,8 +152,8 @@ class Agent:
     ) -> None:
         """Execute a step whose lease is committed and that has a place. Hand it back if it must not begin now."""
         if is_barred or self.closing or not self._host.has_lease():
-            # The step must not begin: a gate is shut, all places are taken, this agent is leaving, or the lease has run out
-            # because the process was paused.
+            # The step must not begin: a gate is shut, all places are taken, this agent is leaving, or the lease has run
+            # out because the process was paused.
             self.places.give_back(assignment.step)
             self.hand_back(assignment)
             return
@@ -200,8 +200,8 @@ class Agent:
     # --- gates --------------------------------------------------------------------------------------------------------
 
     async def exchange_gates(self) -> bool:
-        """Report how attempts ended whose dependency is in trouble, and learn which gates are shut. True if other agents should
-        look, too."""
+        """Report the ends of attempts whose dependency is in trouble, and learn which gates are shut. True if other
+        agents should look, too."""
         observations = self.gates.take_unreported()
         if observations:
             try:
@@ -222,7 +222,7 @@ class Agent:
         if self.gates.note(assignment, sign, message, self._environment.monotonic()):
             self._host.exchange_gates_after(self._config.breaker_tell_s)
 
-    # --- how executions end: the executor calls these ------------------------------------------------------------------
+    # --- how executions end: the executor calls these -----------------------------------------------------------------
 
     def end(self, assignment: Assignment, ended: bytes | Raised) -> None:
         if isinstance(ended, Raised):
@@ -248,9 +248,9 @@ class Agent:
             self._host.write_step(retry, lambda _: self._host.claim_after(NO_THREAD_WAITS_S))
 
     def leave(self, assignment: Assignment) -> None:
-        """Give up a step that has not ended, because this agent leaves. Another agent can claim it. If the code has begun, the
-        step may have had its effect. That is recorded as a loss, because otherwise nobody would know it after the next
-        attempt has failed."""
+        """Give up a step that has not ended, because this agent leaves. Another agent can claim it. If the code has
+        begun, the step may have had its effect. That is recorded as a loss, because otherwise nobody would know it
+        after the next attempt has failed."""
         if not self._let_go(assignment):
             return
         if not assignment.begun or assignment.twin:
@@ -271,9 +271,8 @@ class Agent:
         self.places.give_back(assignment.step)
         if assignment.began_at > -math.inf:
             self._claims.suspect_ended(assignment.ref)
-        assignment.task = assignment.here = (
-            None  # both refer to the assignment: without them, it is freed at once
-        )
+        # Both refer to the assignment. Without them, its memory is freed at once.
+        assignment.task = assignment.here = None
         return not assignment.lost
 
     # --- reporting ----------------------------------------------------------------------------------------------------
@@ -396,8 +395,8 @@ class Agent:
             self._host.write_step(HandBack(*assignment.ref))
 
     def _hold_run(self, assignment: Assignment, error: Unreadable) -> None:
-        """Hand the step back and hold its run, because the code here cannot read what was recorded for the step. Nobody knows
-        whether the code of another agent can, so a person decides. A twin just ends."""
+        """Hand the step back and hold its run, because the code here cannot read what was recorded for the step. Nobody
+        knows whether the code of another agent can, so a person decides. A twin just ends."""
         log.warning("run %s is held: %s", assignment.run_id, error)
         if assignment.twin:
             self.twins.fail(assignment)
@@ -417,11 +416,11 @@ class Agent:
         )
         answer = await saved
         if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
-            raise answer  # the step must not believe that it has saved its work
+            raise answer  # otherwise the step would believe that its work is saved
 
     async def beat(self) -> None:
-        """Write progress, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere, or
-        reclaimed."""
+        """Write progress, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere,
+        or reclaimed."""
         for assignment in list(self.assignments.values()):
             if assignment.progress is not None and not assignment.twin:
                 progress, assignment.progress = assignment.progress, None
@@ -436,7 +435,7 @@ class Agent:
                 self._stop_known((run_id, n, True), known)
 
     def _stop_known(self, key: AssignmentKey, known: dict[AssignmentKey, tuple[str, int, int]]) -> bool:
-        """Stop the assignment with this key and return True, unless it is another attempt by now. This agent has that one."""
+        """Stop this assignment and return True. Another attempt that has the same key by now is not stopped."""
         assignment = self.assignments.get(key)
         if assignment is None or assignment.ref != known[key]:
             return False
@@ -492,8 +491,8 @@ class Agent:
 
 
 def _error_json(assignment: Assignment, failure: Raised, unsure: bool) -> str:
-    """Return the error as it is recorded. If another process raised the error, that process has encoded it, because it knew
-    more about it."""
+    """Return the error as it is recorded. If another process raised the error, it has encoded it already, because only
+    there everything about it is known."""
     if failure.error_json is not None:
         return codec.mark_unsure(failure.error_json, unsure=unsure)
     return codec.encode_error(failure.error, step=assignment.step.name, ending=failure.ending, unsure=unsure)

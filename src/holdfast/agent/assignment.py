@@ -20,8 +20,8 @@ from holdfast.workflow.step import Step
 
 
 class Assignment(msgspec.Struct, eq=False):
-    """A step that an agent has claimed. It is a msgspec struct because there is one for every attempt: making one takes a
-    third of the time that another class needs."""
+    """A step that an agent has claimed. It is a msgspec struct because there is one for every attempt: making one takes
+    a third of the time that another class needs."""
 
     step: Step[Any, Any]
     run_id: str

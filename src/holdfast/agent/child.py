@@ -1,6 +1,6 @@
 """The other side of `isolation.py`: `python -m holdfast.agent.child FD` executes one step and exits.
 
-It may talk only to the agent that started it, and must never outlive it. Its standard input closes when the agent is gone.
+It may talk only to the agent that started it, and must never outlive it: its standard input closes with the agent.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class ChildProcess:
         )
 
         def refuse() -> None:
-            """Refuse to open a store while the file is loaded. The step itself may open one, to start runs: while it runs,
-            `here` is set."""
+            """Refuse to open a store while the file is loaded. The step itself may open one, to start runs: while it
+            runs, `here` is set."""
             if here_var.get() is None:
                 self._refused = True
                 raise refusal
@@ -108,8 +108,8 @@ class ChildProcess:
 
 
 def _read(step: Step[Any, Any], request: AttemptRequest) -> msgspec.Struct:
-    """Return the step's arguments. The file may be newer than the one that the agent has loaded. If its code cannot read the
-    whole input, the error holds the run."""
+    """Return the step's arguments. The file may be newer than the one that the agent has loaded. If its code cannot
+    read the whole input, the error holds the run."""
     raw = request.input.encode()
     try:
         return step.shape.decode_whole(raw)

@@ -70,8 +70,8 @@ class Claimer:
         self._served = served
 
     async def claim(self, assignments: Iterable[Assignment]) -> int:
-        """Claim as many steps as there are free places, and return how many. Probes and twins come first: twins belong to
-        steps that are late already."""
+        """Claim as many steps as there are free places, and return how many. Probes and twins come first: twins belong
+        to steps that are late already."""
         claimed = 0
         for is_async in (True, False):
             if self._gates.probing:
@@ -131,8 +131,8 @@ class Claimer:
         return None if self._only is None else sorted(self._only)
 
     def _open_lanes(self, is_async: bool) -> list[int]:
-        """Return the lanes to claim from. Those with a dependency that this agent has paused by itself are left out. The store
-        knows all other gates."""
+        """Return the lanes to claim from. Those with a dependency that this agent has paused by itself are left out.
+        The store knows all other gates."""
         paused = self._gates.paused
         return [lane for lane, depends in self._served[is_async].depends.items() if depends not in paused]
 
@@ -146,8 +146,8 @@ class Claimer:
     def _has_suspect(self, assignments: Iterable[Assignment]) -> bool:
         """True if this agent must not claim another suspect now, because it may still die from the last one.
 
-        An agent executes one suspect at a time. One of them kills agents, and the others only ran beside it. If they ran
-        together again, each of them would have one more loss.
+        An agent begins one suspect at a time. One of them may kill agents, and the others only ran beside it. If they
+        ran together again, each of them would have one more loss.
         """
         since = self._environment.monotonic() - self._config.suspect_s
         if any(assignment.began_at > since for assignment in assignments):
@@ -157,8 +157,8 @@ class Claimer:
             self._suspects_ended &= self._host.known_steps()
             now = self._environment.monotonic()
             if self._suspects_ended and now >= self._suspects_look_at:
-                # Claim again later, but only once within this time. Each claim comes here twice, for `async def` and for
-                # `def` steps. If both asked for another claim, there would be more and more of them.
+                # Claim again later, but only once within this time. Each claim comes here twice, for `async def` and
+                # for `def` steps. If both asked for another claim, there would be more and more of them.
                 self._suspects_look_at = now + SUSPECT_LOOK_S / 2
                 self._host.claim_after(SUSPECT_LOOK_S)
         return bool(self._suspects_ended)

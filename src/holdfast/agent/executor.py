@@ -1,5 +1,5 @@
-"""Executes steps: `async def` steps in the agent's event loop, `def` steps in threads, and isolated steps in processes of
-their own.
+"""Executes steps: `async def` steps in the agent's event loop, `def` steps in threads, and isolated steps in processes
+of their own.
 
 Each execution ends with one call to the agent, which says that the code ended, that it was cancelled, that it could not
 begin, or that the whole process is ending.
@@ -78,8 +78,8 @@ class Executor:
                 timer.cancel()
 
     async def _in_thread(self, assignment: Assignment) -> None:
-        """Execute a `def` step in a thread. A thread cannot be stopped. After the timeout it goes on, and keeps its place until
-        it returns."""
+        """Execute a `def` step in a thread. A thread cannot be stopped. After the timeout it goes on, and keeps its
+        place until it returns."""
         assignment.begun = True
         here_var.set(assignment.here)
         try:
@@ -122,7 +122,7 @@ class Executor:
             call.add_done_callback(returned)
 
     async def _isolated(self, assignment: Assignment) -> None:
-        """Execute a step in a process of its own. The process is killed at the timeout, or when the step is cancelled."""
+        """Execute a step in a process of its own, which is killed at the timeout or when the step is cancelled."""
         assignment.begun = True
         assert assignment.here is not None
         limit = asyncio.timeout(assignment.timeout_s)

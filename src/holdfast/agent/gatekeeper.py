@@ -26,8 +26,8 @@ probe, and one bad input cannot keep a breaker open."""
 
 
 class Window:
-    """The outcomes of one dependency within the last seconds, counted in two halves. The older half is forgotten after a
-    while. Each count is [successes, failures]."""
+    """The outcomes of one dependency within the last seconds, counted in two halves. The older half is forgotten after
+    a while. Each count is [successes, failures]."""
 
     __slots__ = ("before", "began", "error", "now", "unreported")
 
@@ -58,9 +58,9 @@ class Gatekeeper:
     def __init__(self, config: Config) -> None:
         self._config = config
         self.windows: dict[str, Window] = {}
-        """The windows of dependencies that had trouble lately, here or elsewhere. For all others, nothing is counted."""
+        """One for each dependency that had trouble lately, here or elsewhere. For all others, nothing is counted."""
         self.paused: dict[str, float] = {}
-        """The dependencies that this agent has paused by itself, and until when at the latest, on the monotonic clock."""
+        """The dependencies that this agent has paused by itself, and the latest end of that (monotonic clock)."""
         self.off: frozenset[str] = frozenset()
         """The dependencies whose breaker is not closed."""
         self.probing: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Gatekeeper:
         self._suspected: frozenset[str] = frozenset()
         """The dependencies that had trouble lately, and whose breaker is closed."""
         self._about_to_open: frozenset[str] = frozenset()
-        """Dependencies about which the agents have reported enough failures. The leader is about to open their breakers."""
+        """Dependencies with enough reported failures. The leader is about to open their breakers."""
         self._held: dict[HoldScope, frozenset[str]] = {}
         self._probes: dict[tuple[str, int], tuple[list[int], list[str | None]]] = {}
 
@@ -118,8 +118,8 @@ class Gatekeeper:
             return True
         name = assignment.step.depends
         if name in self.off or name in self._trusted:
-            # An operator keeps the breaker closed, or the attempt began before the breaker opened and says nothing about how
-            # the dependency is now.
+            # An operator keeps the breaker closed, or the attempt began before the breaker opened and says nothing
+            # about how the dependency is now.
             return False
         window = self.windows.get(name)
         if window is None:
@@ -138,8 +138,8 @@ class Gatekeeper:
         return breaker.fails(window.ok, window.failed, self._config)
 
     def take_unreported(self) -> list[Observation]:
-        """Return the counts that the store should know: of probes, of trouble, and of suspected dependencies. From now on
-        they count as reported."""
+        """Return the counts that the store should know: of probes, of trouble, and of suspected dependencies. From now
+        on they count as reported."""
         found = []
         for (name, round_), (counts, errors) in self._probes.items():
             found.append(Observation(name, counts[0], counts[1], errors[0], round_))

@@ -16,7 +16,7 @@ StepRef = tuple[str, int, int]
 
 class AgentHost(Protocol):
     def has_lease(self) -> bool:
-        """True if the node has its lease. The agent asks before each step begins, because the process may have been paused."""
+        """True if the node has its lease. Asked before each step begins, because the process may have been paused."""
 
     def write_step(self, op: StepOp, then: Then | None = None) -> None:
         """Write an operation on a step. A write that is refused is not repeated."""

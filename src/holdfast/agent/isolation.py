@@ -1,9 +1,9 @@
-"""Executes steps in a process of their own (`isolate=True`). Such a step can be killed, and if it dies, its agent goes on.
+"""Executes steps in a process of their own (`isolate=True`). Such a step can be killed, and can die without its agent.
 
 The child is a fresh interpreter. It is never a fork, because two processes must not share a connection. The agent sends
 the request to the child's standard input, which stays open. When it closes, the agent is gone, and the child exits. The
-child answers with JSON lines on a pipe of their own, so a step can print as it likes. After a timeout or a cancellation the
-agent sends SIGTERM to the child's process group, and SIGKILL a moment later.
+child answers with JSON lines on a pipe of their own, so a step can print as it likes. After a timeout or a cancellation
+the agent sends SIGTERM to the child's process group, and SIGKILL a moment later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ like."""
 
 
 class ChildDied(Exception):
-    """The child process ended without an answer. `place` says how (`SIGSEGV`, `exit 3`). `error` is what is recorded."""
+    """The child process ended without an answer. `place` says how (`SIGSEGV`, `exit 3`). `error` is recorded."""
 
     def __init__(self, code: int, step: str) -> None:
         self.place = signal.Signals(-code).name if code < 0 else f"exit {code}"
@@ -73,8 +73,8 @@ class Message(msgspec.Struct, omit_defaults=True):
 
 
 async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit: int) -> bytes | Raised:
-    """Execute one attempt in a child process. Return the encoded result, or the error that the code raised. Cancelling this
-    kills the child."""
+    """Execute one attempt in a child process. Return the encoded result, or the error that the code raised. Cancelling
+    this kills the child."""
     _check_main(step)
     request = AttemptRequest(
         path=module_path(),
@@ -144,9 +144,9 @@ async def _listen(
 
 
 def _check_main(step: Step[Any, Any]) -> None:
-    """Raise if the child would run this program once more. The child loads the file that declares the step. If this is the
-    script that runs here, and the script has no `__main__` guard, the child would do everything that the script does, and
-    start children of its own."""
+    """Raise if the child would run this program once more. The child loads the file that declares the step. If this is
+    the script that runs here, and the script has no `__main__` guard, the child would do everything that the script
+    does, and start children of its own."""
     if step.fn.__module__ != "__main__":
         return
     file = step.fn.__code__.co_filename
@@ -158,7 +158,8 @@ def _check_main(step: Step[Any, Any]) -> None:
     line = _line_of_main(file)
     if line is not None:
         raise DefinitionError(
-            f"{step.name}: isolate=True loads {Path(file).name} in another process, which would run its line {line} again: "
+            f"{step.name}: isolate=True loads {Path(file).name} in another process, "
+            f"which would run its line {line} again: "
             'put what the script does under `if __name__ == "__main__":`'
         )
 

@@ -22,8 +22,8 @@ class AgentLoops:
         environment: Environment,
         clock: StoreClock,
     ) -> None:
-        """`claim` is the agent's `claim`, guarded by its node. `declare` records the code that was declared since the node
-        registered."""
+        """`claim` is the agent's `claim`, guarded by its node. `declare` records the code that was declared since the
+        node registered."""
         self._agent, self._loops, self._claim, self._declare = agent, loops, claim, declare
         self._environment, self._clock = environment, clock
         self._is_exchange_due = False

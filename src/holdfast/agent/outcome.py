@@ -11,8 +11,9 @@ from holdfast.workflow.step import Step
 
 
 class Raised(NamedTuple):
-    """The exception that a step's code raised, or that stands for how the attempt ended otherwise. It is passed on as a value
-    because there are exceptions that futures, threads and event loops refuse or convert, or that end the process."""
+    """The exception that a step's code raised, or that stands for how the attempt ended otherwise. It is passed on as a
+    value because there are exceptions that futures, threads and event loops refuse or convert, or that end the
+    process."""
 
     error: BaseException
     unsure: bool = False
@@ -39,16 +40,16 @@ def execute(step: Step[Any, Any], arguments: Any, limit: int) -> bytes | Raised:
 def raised(step: Step[Any, Any], error: BaseException) -> Raised:
     """Return an exception that the step's code raised, with whether the step may have had its effect.
 
-    An `Exception` means that the step did nothing, unless the author says otherwise (`undo_failed=`). Any other exception,
-    such as SystemExit or CancelledError, means that the step was interrupted: nobody knows how far it came.
+    An `Exception` means that the step did nothing, unless the author says otherwise (`undo_failed=`). Any other
+    exception, such as SystemExit or CancelledError, means that the step was interrupted: nobody knows how far it came.
     """
     error = codec.safe_to_inspect(error)
     return Raised(error, not isinstance(error, Exception) or _is_among(error, step.unsure_after))
 
 
 def unstored(step: Step[Any, Any], error: BaseException) -> Raised:
-    """Return the error of a step whose result cannot be stored. The step may have had its effect, and another attempt would
-    return the same."""
+    """Return the error of a step whose result cannot be stored. The step may have had its effect, and another attempt
+    would return the same."""
     if not isinstance(error, InvalidInput):
         message = f"{type(error).__name__}: {codec.message_of(error)}"
         wrong = InvalidInput(f"{step.fn.__name__}() result: it cannot be stored: {message}")

@@ -1,4 +1,4 @@
-"""The places of an agent: how many `async def` steps it executes at once, and how many `def` steps, which need threads."""
+"""The places of an agent: how many `async def` steps it executes at once, and how many `def` steps in threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Places:
         self.is_short = False
         """True if there were more steps than places. Then `on_room` is called when there are enough places again."""
         self._room_at = min(100, max(1, config.steps_max // 4))
-        """How many places for `async def` steps must be free before `on_room` is called, so that one claim gets many steps."""
+        """How many `async def` places must be free before `on_room` is called, so that one claim gets many steps."""
 
     def free(self, is_async: bool) -> int:
         """Return how many steps of this kind may be claimed now."""
@@ -24,8 +24,8 @@ class Places:
 
     @property
     def full(self) -> float:
-        """The share of the places that is in use, from 0 to 1: of the threads or of the places for `async def` steps, whichever
-        share is larger."""
+        """The share of the places that is in use, from 0 to 1: of the threads or of the places for `async def` steps,
+        whichever share is larger."""
         config = self._config
         return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
 

@@ -20,8 +20,8 @@ class Tally:
         return self.succeeded + self.failed
 
     def recent(self, at: float) -> tuple[int, int]:
-        """Return how many attempts succeeded and failed lately. This compares with the counts of earlier calls, so it must be
-        called now and then."""
+        """Return how many attempts succeeded and failed lately. This compares with the counts of earlier calls, so it
+        must be called now and then."""
         self._seen.append((at, self.succeeded, self.failed))
         while len(self._seen) > 1 and self._seen[1][0] < at - RECENT_S:
             self._seen.popleft()

@@ -1,5 +1,5 @@
-"""How an agent handles twins. When a twin succeeds, its result becomes the step's outcome. When it fails, nothing happens,
-because the step itself goes on. A hedged step that is about to fail for good waits for its twin first.
+"""How an agent handles twins. When a twin succeeds, its result becomes the step's outcome. When it fails, nothing
+happens, because the step itself goes on. A hedged step that is about to fail for good waits for its twin first.
 
 These writes are rare, so each is a transaction of its own. If one gets lost, no work is lost: the step itself goes on.
 """
@@ -84,8 +84,8 @@ class TwinKeeper:
             self._host.ring(Bell.CANCELS)
 
     def wait_for_twin(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
-        """Give up a step that failed for good, but wait for its twin first. A twin that has begun may still succeed, or may
-        have had the effect. The agent keeps the assignment meanwhile."""
+        """Give up a step that failed for good, but wait for its twin first. A twin that has begun may still succeed, or
+        may have had the effect. The agent keeps the assignment meanwhile."""
         self._agent.assignments[assignment.run_id, assignment.n, False] = assignment
         assignment.task = self._soon(self._wait_for_twin(assignment, ending, unsure, give_up))
 

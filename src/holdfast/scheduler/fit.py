@@ -26,8 +26,8 @@ UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "unknown workflow", "unknown version"
 UNKNOWN_STEP, UNKNOWN_UNDO = "unknown step", "unknown undo"
 REPLAY = "replay"
 PASSED_OVER = "passed over"
-"""The code does not ask for a recorded step. This is allowed and only worth a note: a renamed step is a new step, and will
-be executed."""
+"""The code does not ask for a recorded step. This is allowed and only worth a note: a renamed step is a new step, and
+will be executed."""
 SET_ASIDE = "set aside"
 """A signal that was sent will not reach the run. This is allowed and only worth a note: the run goes on waiting."""
 
@@ -57,8 +57,8 @@ def misfits(
     lanes: Mapping[int, Lane],
     families: Mapping[int, Family] | None = None,
 ) -> list[Misfit]:
-    """Return where this run does not fit the workflows and steps that are loaded. `families` are the run's children. They
-    are only needed if the run undoes itself."""
+    """Return where this run does not fit the workflows and steps that are loaded. `families` are the run's children.
+    They are only needed if the run undoes itself."""
     run = history.run
     if _is_undoing(run):
         return _undos(history, find, lanes, families)
@@ -79,7 +79,7 @@ def needs_families(run: RunRow) -> bool:
 
 def _is_undoing(run: RunRow) -> bool:
     """True if the run undoes itself, or did before it was held or stuck."""
-    # A run is stuck because an undo gave up, or because its steps wait for a person. Only the latter resumes as running.
+    # A run is stuck because an undo gave up, or because its steps wait for a person. The latter resumes as running.
     is_undo_stuck = run.state is RunState.STUCK and run.resume is not RunState.RUNNING
     return RunState.UNDOING in {run.state, run.resume} or is_undo_stuck
 
@@ -92,8 +92,8 @@ def _unknown(run: RunRow, workflows: Workflows) -> Misfit:
     plural = "versions" if len(versions) > 1 else "version"
     return Misfit(
         UNKNOWN_VERSION,
-        f"it is a run of version {run.version}; this code has {plural} {known}: keep the old version beside the new one "
-        "until its runs have ended",
+        f"it is a run of version {run.version}; this code has {plural} {known}: "
+        "keep the old version beside the new one until its runs have ended",
     )
 
 

@@ -53,8 +53,8 @@ def _finish(hop: Hop, finish: Finish, owned: Owned, now: float) -> None:
 
 
 def _wake(run_id: str, key: str) -> NewSignal:
-    """Return a signal that makes a scheduler claim the run again: a run that has an undelivered signal can be claimed. The
-    run leaves memory with this commit, and it has to go on."""
+    """Return a signal that makes a scheduler claim the run again: a run that has an undelivered signal can be claimed.
+    The run leaves memory with this commit, and it has to go on."""
     return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')
 
 

@@ -1,4 +1,4 @@
-"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, and let runs that wait leave memory."""
+"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, and let waiting runs leave memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SchedulerLoops:
         environment: Environment,
         clock: StoreClock,
     ) -> None:
-        """`claim` is the scheduler's `claim`, guarded by its node. `declare` records the code that was declared since the
-        node registered."""
+        """`claim` is the scheduler's `claim`, guarded by its node. `declare` records the code that was declared since
+        the node registered."""
         self._scheduler, self._loops, self._claim, self._declare = scheduler, loops, claim, declare
         self._environment, self._clock = environment, clock
 

@@ -61,7 +61,7 @@ class Issuing:
         """Rows of the next hop whose lane has no number here yet."""
 
     def issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
-        """Return the rows for these steps. Adds child runs to the hop, and steps with a lease for this node to `leases`."""
+        """Return the rows for these steps. Add child runs to the hop, and steps leased to this node to `leases`."""
         rows: list[NewStep] = []
         seat, numbers = self._seat, self.lanes.numbers
         if owned.trace is not None:
@@ -123,8 +123,8 @@ class Issuing:
 
 
 def is_derived(child: NewRun) -> bool:
-    """True if the child's id was made from its parent's id, and not chosen by the code. Hardly any other run has such an
-    id."""
+    """True if the child's id was made from its parent's id, and not chosen by the code. Hardly any other run has such
+    an id."""
     return child.id.startswith(f"{child.parent_id}/")
 
 

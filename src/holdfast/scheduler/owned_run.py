@@ -1,7 +1,7 @@
 """One run in a scheduler's memory: its decider, its inbox, and the hop in flight.
 
-At most one hop of a run is in flight. Outcomes and signals that arrive meanwhile wait in the inbox for the next hop. They
-lose no time: they could not be committed any sooner.
+At most one hop of a run is in flight. Outcomes and signals that arrive meanwhile wait in the inbox for the next hop.
+They lose no time: they could not be committed any sooner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Arrival = Outcome | SignalRow
 
 
 class Lease(msgspec.Struct, gc=False):
-    """A step that was issued with a lease for the node that issued it. It has what the agent needs to begin the step."""
+    """A step that was issued with a lease for this node, with what its agent needs to begin the step."""
 
     run_id: str
     n: int
@@ -32,8 +32,8 @@ class Seat(Protocol):
     """How a scheduler gives steps to the agent in the same node, without knowing that agent."""
 
     def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
-        """Keep a place for this step of a run of this workflow and namespace. False if there is no place, or if the step must
-        wait."""
+        """Keep a place for this step of a run of this workflow and namespace. False if there is no place, or if the
+        step must wait."""
 
     def begin(self, leases: list[Lease]) -> None:
         """Begin these steps. Their leases are committed."""
@@ -87,8 +87,8 @@ class Owned:
         self.parent_id, self.parent_n = parent_id, parent_n
         self.inbox: list[Arrival] = []
         self.pending: set[int] = set()
-        """The numbers of the steps whose outcomes are in the inbox or in the hop in flight. When the scheduler reads them from
-        the store once more, it must not add them again."""
+        """The numbers of the steps whose outcomes are in the inbox or in the hop in flight. When the scheduler reads
+        them from the store once more, it must not add them again."""
         self.signals_seen: set[int] = set()
         self.mine: set[int] = set()
         """The numbers of the steps that this node's own agent has."""
@@ -128,8 +128,8 @@ class Owned:
         return True
 
     def unrecorded(self) -> list[Outcome]:
-        """Return the outcomes in the inbox that come from this node's own agent. Nobody has recorded them yet. (The outcome of
-        a timer has the fence 0 and is not among them.)"""
+        """Return the outcomes in the inbox that come from this node's own agent. Nobody has recorded them yet. (The
+        outcome of a timer has the fence 0 and is not among them.)"""
         return [item for item in self.inbox if type(item) is Outcome and item.fence]
 
     @property

@@ -1,8 +1,8 @@
 """The Scheduler owns runs. It lets their deciders run on, and commits what they decide, one hop at a time.
 
-It may change the runs it owns, and the steps it issues for them. It must never execute a step or talk to a remote service.
-Every hop names the fence that the node got with the run. When another node has raised that fence, the store refuses the
-hop, and the run leaves this node's memory.
+It may change the runs it owns, and the steps it issues for them. It must never execute a step or talk to a remote
+service. Every hop names the fence that the node got with the run. When somebody else has raised that fence, the store
+refuses the hop, and the run leaves this node's memory.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Scheduler:
         durations: DurationCounts,
         only: set[str] | None = None,
     ) -> None:
-        """`durations` is where the node counts how long things take. If `only` is given, the scheduler works only on these
-        runs. It adds their children to them."""
+        """`durations` is where the node counts how long things take. If `only` is given, the scheduler works only on
+        these runs. It adds their children to them."""
         self._store, self._node = store, node
         self._submit, self._record, self._ring, self._run_ended = (
             host.submit,
@@ -204,8 +204,8 @@ class Scheduler:
             await self._hold(run, "replay", HoldfastError(f"what is recorded of it cannot be read: {broken}"))
             return
         if run.id in self.runs:
-            # The run was taken from this node, which did not notice, and this node has claimed it again. What it knew about the
-            # run is no longer true.
+            # The run was taken from this node, which did not notice, and this node has claimed it again. What it knew
+            # about the run is no longer true.
             before = self.runs[run.id]
             self._leave(before)
             self._record_apart(before.unrecorded())
@@ -284,8 +284,8 @@ class Scheduler:
         return True
 
     def note_lease(self, run_id: str, n: int) -> None:
-        """Note that this node's agent has claimed a step. If the run is in memory here, the agent gives the outcome to it
-        directly, and the store gets it with the next hop."""
+        """Note that this node's agent has claimed a step. If the run is in memory here, the agent gives the outcome to
+        it directly, and the store gets it with the next hop."""
         if owned := self.runs.get(run_id):
             owned.mine.add(n)
 
@@ -327,8 +327,8 @@ class Scheduler:
         for run_id, n in self.timers.take_due(now):
             owned = self.runs.get(run_id)
             wait = None if owned is None else owned.decider.waiting.get(n)
-            # The entry may be stale: a hop that was never written may have set this timer, and another step may have its
-            # number now.
+            # The entry may be stale: a hop that was never written may have set this timer, and another step may have
+            # its number now.
             if (
                 owned is None
                 or wait is None
@@ -364,8 +364,8 @@ class Scheduler:
     # --- one hop ------------------------------------------------------------------------------------------------------
 
     def _advance(self, owned: Owned, *, is_adopted: bool = False) -> None:
-        """Deliver the inbox, let the code run on, and submit the hop. A run that was just adopted gets a hop even if its inbox
-        is empty: its code may have asked for something during the replay."""
+        """Deliver the inbox, let the code run on, and submit the hop. A run that was just adopted gets a hop even if
+        its inbox is empty: its code may have asked for something during the replay."""
         if owned.in_flight or not (owned.inbox or is_adopted):
             return
         hop = Hop(owned.run_id, owned.fence)
@@ -391,9 +391,9 @@ class Scheduler:
             if type(item) is Outcome:
                 is_recorded = item.fence is None
                 if decider.done if is_recorded else not decider.expects(item.n):
-                    # If the code has ended, a recorded outcome stays undelivered, for the next generation. If an outcome comes
-                    # from this node's agent and the code no longer waits for it, the code gave up the step while it ran, and
-                    # the store would refuse the outcome.
+                    # If the code has ended, a recorded outcome stays undelivered, for the next generation. If an
+                    # outcome comes from this node's agent and the code no longer waits for it, the code gave up the
+                    # step while it ran, and the store would refuse the outcome.
                     continue
                 item.seq = decider.deliver(item, whole=is_recorded)
                 outcomes.append(item)
@@ -435,8 +435,9 @@ class Scheduler:
         return [(owned.run_id, owned.fence) for owned in (*self.runs.values(), *self._being_held)]
 
     def known_steps(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (run, n, fence) of each step that this node's agent has ended and whose outcome the writer does not have yet.
-        The outcome waits until the hop in flight is answered, or until the lanes of the next hop have numbers."""
+        """Yield (run, n, fence) of each step that this node's agent has ended and whose outcome the writer does not
+        have yet. The outcome waits until the hop in flight is answered, or until the lanes of the next hop have
+        numbers."""
         for owned in self.runs.values():
             yield from _step_refs(owned.unrecorded())
         for hop in self._unsubmitted:
@@ -476,8 +477,8 @@ class Scheduler:
             then(answer)
 
     def _go_on(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
-        """Go on after a hop was answered: begin the steps that it leased to this node, ring the bells, and deliver what has
-        arrived meanwhile."""
+        """Go on after a hop was answered: begin the steps that it leased to this node, ring the bells, and deliver what
+        has arrived meanwhile."""
         owned.in_flight = False
         if answer is not Answer.ACCEPTED:
             self._evict(owned, answer, leases)
@@ -525,12 +526,12 @@ class Scheduler:
             self.joining.add(owned.run_id)
             self.look_at_joins()  # the run that it joined may have ended before
         if any(child.retry_of is not None or not is_derived(child) for child in hop.children):
-            # This commit may have ended the step: another run had the id, or the child of the retried run had succeeded.
+            # This commit may have ended the step: another run had the id, or the previous child had succeeded.
             self._ring(Bell.OUTCOMES)
 
     async def _add_children(self, run_id: str) -> None:
-        """Work on the run's own children, too. The store says which they are: the code may have chosen an id that another run
-        has."""
+        """Work on the run's own children, too. The store says which they are: the code may have chosen an id that
+        another run has."""
         if self._only is None:
             return
         children = await self._store.children(run_id)
@@ -583,8 +584,8 @@ class Scheduler:
             owned.quiet_since = self._clock.now()
 
     def _leave(self, owned: Owned) -> None:
-        # This node may have handed the run back and claimed it again, before it heard that the hand-back was committed. Then
-        # the dict has the newer one.
+        # This node may have handed the run back and claimed it again, before it heard that the hand-back was committed.
+        # Then the dict has the newer one.
         if self.runs.get(owned.run_id) is owned:
             del self.runs[owned.run_id]
             if self.joining:
@@ -602,9 +603,9 @@ class Scheduler:
     def _hand_back_refused(self, owned: Owned, hop: Hop, answer: Any) -> None:
         """Hand back a run whose hop was refused, or hold it if that happened too often.
 
-        A refused hop does not mean that this node has lost the run. If the node still owns it, the node hands it back, and the
-        node that claims it next replays it. If hops of the run are refused again and again, the run is held, so that a person
-        looks at what the store says.
+        A refused hop does not mean that this node has lost the run. If the node still owns it, the node hands it back,
+        and the node that claims it next replays it. If hops of the run are refused again and again, the run is held, so
+        that a person looks at what the store says.
         """
         if hop.next_input is not None:
             # The hop may have been committed, and only its answer was lost. Then the run has this fence.
@@ -626,7 +627,8 @@ class Scheduler:
         self._submit(Hop(run_id, fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
     def _record_apart(self, outcomes: Iterable[Outcome]) -> None:
-        """Record outcomes of this node's agent without a hop. The run has left memory, but the agent still has the steps."""
+        """Record outcomes of this node's agent without a hop: the run has left memory, but the agent may still have the
+        steps."""
         for outcome in outcomes:
             if outcome.fence:
                 outcome.seq = None
@@ -635,7 +637,7 @@ class Scheduler:
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def park_quiet(self) -> int:
-        """Let runs that have waited for long leave memory, and sooner if there is no room. Return how many were quiet."""
+        """Let runs that have waited for long leave memory, sooner if there is no room. Return how many there are."""
         limit_s = self._config.park_after_s if self.room > 0 else min(1.0, self._config.park_after_s)
         before = self._clock.now() - limit_s
         quiet = [owned for owned in self.runs.values() if owned.quiet and owned.quiet_since < before]
@@ -661,8 +663,8 @@ class Scheduler:
         lost = await self._store.lost_runs(self._node, list(fences.items())) if fences else []
         for run_id in lost:
             owned = self.runs.get(run_id)
-            # The fence may have changed since the question: the run continued as new, or left and was claimed again. Then this
-            # node owns it.
+            # The fence may have changed since the question: the run continued as new, or left and was claimed again.
+            # Then this node owns it.
             if owned is not None and not owned.in_flight and owned.fence == fences[run_id]:
                 self._evict(owned, "another node owns it", [])
         return len(lost)
