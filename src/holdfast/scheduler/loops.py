@@ -1,4 +1,4 @@
-"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, and let waiting runs leave memory."""
+"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, let waiting runs leave memory."""
 
 from __future__ import annotations
 
