@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent import Agent
-from holdfast.agent.host import Place
+from holdfast.agent.host import StepRef
 from holdfast.agent.loops import AgentLoops
 from holdfast.caller import WRITE_OUT_S, Caller
 from holdfast.config import DEFAULT, Config
@@ -378,10 +378,10 @@ class Node(Caller):
             self.bells.ring_here(Bell.RUNS)
             self.bells.ring_here(Bell.OUTCOMES)
 
-    def known_steps(self) -> set[Place]:
+    def known_steps(self) -> set[StepRef]:
         """(run, n, fence) of what is executed here, or was and is about to be written: it must not be taken from under it."""
         assignments = self.agent.assignments.values() if self.agent is not None else ()
-        steps = {assignment.place for assignment in assignments if not assignment.twin}
+        steps = {assignment.ref for assignment in assignments if not assignment.twin}
         for op in self.writer.unanswered():
             for one in op.outcomes if isinstance(op, Hop) else () if isinstance(op, Start) else (op,):
                 if one.fence is not None:

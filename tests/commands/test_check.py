@@ -260,7 +260,7 @@ def test_a_step_that_waits_for_code_that_is_gone_is_named(lite: Cli) -> None:
     (lite.folder / "app.py").write_text(code.replace("patient(", "patience("))
     (one,) = lite("check", "app.py", "--json", code=1).json["findings"]
     assert (one["kind"], one["step"], one["asked"]) == ("unknown step", "patient", "patience")
-    assert "no agent with it can execute it" in one["message"]
+    assert "no agent with this code can execute it" in one["message"]
 
 
 def test_code_that_cannot_be_imported_is_an_error_of_the_call(lite: Cli) -> None:

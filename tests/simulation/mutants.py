@@ -421,10 +421,10 @@ def late_twins_begin(stack: ExitStack) -> None:
     part="hedge",
 )
 def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
-    def outwait(self: Any, assignment: Any, ending: Any, unsure: bool, give_up: Any) -> None:
+    def wait_for_twin(self: Any, assignment: Any, ending: Any, unsure: bool, give_up: Any) -> None:
         give_up(unsure)
 
-    code(stack, TwinKeeper, "outwait", outwait)
+    code(stack, TwinKeeper, "wait_for_twin", wait_for_twin)
 
 
 @mutant("a twin takes a place", within=60, part="hedge")

@@ -46,7 +46,7 @@ def test_without_trouble_nothing_is_counted() -> None:
     """Successes of a dependency that nobody suspects leave no trace."""
     keeper = Gatekeeper(CONFIG)
     assert not keeper.note(attempt(), Sign.WELL, None, 0.0)
-    assert (keeper.windows, keeper.untold(), keeper.shut) == ({}, [], False)
+    assert (keeper.windows, keeper.take_unreported(), keeper.shut) == ({}, [], False)
 
 
 def test_enough_trouble_pauses_the_dependency_at_once() -> None:
@@ -60,8 +60,8 @@ def test_enough_trouble_pauses_the_dependency_at_once() -> None:
     assert keeper.bars(charge)
     assert not keeper.bars(paint)
     assert keeper.excuses(attempt())
-    assert keeper.untold() == [Observation("stripe", 0, 4, "ConnectionError: no")]
-    assert keeper.untold() == []
+    assert keeper.take_unreported() == [Observation("stripe", 0, 4, "ConnectionError: no")]
+    assert keeper.take_unreported() == []
 
 
 def test_the_stores_word_replaces_the_agents_own() -> None:
@@ -90,7 +90,7 @@ def test_old_trouble_is_forgotten() -> None:
         fail(keeper, 1, float(at))
         assert not keeper.shut
     learn(keeper, at=400.0)
-    keeper.untold()
+    keeper.take_unreported()
     learn(keeper, at=400.0)
     assert keeper.windows == {}
 
@@ -101,7 +101,7 @@ def test_an_agent_for_whom_all_is_well_says_so_of_a_suspect() -> None:
     learn(keeper, row(CLOSED, failed=9))
     for _ in range(3):
         keeper.note(attempt(), Sign.WELL, None, 0.1)
-    assert keeper.untold() == [Observation("stripe", 3, 0, None)]
+    assert keeper.take_unreported() == [Observation("stripe", 3, 0, None)]
 
 
 def test_few_failures_among_many_successes_are_reported_in_time() -> None:
@@ -111,7 +111,7 @@ def test_few_failures_among_many_successes_are_reported_in_time() -> None:
     for _ in range(9):
         keeper.note(attempt(), Sign.WELL, None, 0.1)
     assert fail(keeper, 3, at=0.2) == [False] * 3
-    assert keeper.untold() == [Observation("stripe", 9, 4, "ConnectionError: no")]
+    assert keeper.take_unreported() == [Observation("stripe", 9, 4, "ConnectionError: no")]
 
 
 def test_what_all_agents_saw_together_excuses_before_the_leader_has_decided() -> None:
@@ -140,7 +140,7 @@ def test_only_probes_count_for_a_breaker_that_is_not_closed() -> None:
     assert keeper.note(attempt(("stripe", 7)), Sign.WELL, None, 0.0)
     assert not keeper.note(attempt(("stripe", 7)), Sign.NOTHING, None, 0.0)
     assert keeper.excuses(attempt())
-    assert keeper.untold() == [Observation("stripe", 1, 1, "new", 7)]
+    assert keeper.take_unreported() == [Observation("stripe", 1, 1, "new", 7)]
 
 
 def test_a_failed_probe_lets_another_step_try_next() -> None:
@@ -148,10 +148,10 @@ def test_a_failed_probe_lets_another_step_try_next() -> None:
     wait."""
     keeper = Gatekeeper(CONFIG)
     learn(keeper, row(PROBING, open_s=5.0))
-    assert keeper.rest_s(attempt(("stripe", 7))) == 11.0
-    assert keeper.rest_s(attempt()) == 0.0
+    assert keeper.probe_delay_s(attempt(("stripe", 7))) == 11.0
+    assert keeper.probe_delay_s(attempt()) == 0.0
     learn(keeper, row(PROBING, open_s=30.0))
-    assert keeper.rest_s(attempt(("stripe", 7))) == 31.0
+    assert keeper.probe_delay_s(attempt(("stripe", 7))) == 31.0
 
 
 def test_what_could_not_be_reported_is_reported_again() -> None:
@@ -159,10 +159,10 @@ def test_what_could_not_be_reported_is_reported_again() -> None:
     keeper = Gatekeeper(CONFIG)
     fail(keeper, 2)
     keeper.note(attempt(("mail", 3)), Sign.WELL, None, 0.0)
-    tallies = keeper.untold()
-    keeper.keep(tallies)
+    tallies = keeper.take_unreported()
+    keeper.restore(tallies)
     fail(keeper, 1)
-    assert keeper.untold() == [
+    assert keeper.take_unreported() == [
         Observation("mail", 1, 0, None, 3),
         Observation("stripe", 0, 3, "ConnectionError: no"),
     ]
@@ -175,7 +175,7 @@ def test_a_breaker_kept_closed_is_trusted() -> None:
     learn(keeper, row(CLOSED, forced=True))
     assert not keeper.shut
     assert fail(keeper, 9) == [False] * 9
-    assert (keeper.untold(), keeper.excuses(attempt())) == ([], False)
+    assert (keeper.take_unreported(), keeper.excuses(attempt())) == ([], False)
 
 
 def test_holds_bar_what_they_cover() -> None:

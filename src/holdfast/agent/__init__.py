@@ -1,3 +1,3 @@
-"""The Agent: claims steps it is capable of, executes them, reports the outcome. See agent.py."""
+"""The Agent claims steps that it can execute, executes them, and reports the outcomes. See agent.py."""
 
 from holdfast.agent.agent import Agent as Agent

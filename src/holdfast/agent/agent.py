@@ -1,7 +1,7 @@
-"""The Agent: takes steps by lease, executes them, and reports each outcome once.
+"""The Agent claims steps, executes them, and reports each outcome once.
 
-May change: only the steps it has, named by their fence. Must never: write after it lost its lease. A report goes to its host,
-the node, which answers for it; a refused one is not repeated.
+It may change only the steps it has, and names the fence of each. It must never write after it has lost its lease. It
+gives each report to its host, the node, which writes it. It does not repeat a report that the store has refused.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from holdfast.workflow.step import Step
 log = logging.getLogger("holdfast.agent")
 
 ERROR_MAX_CHARS = 200
-"""Of an error, in what is told of a dependency."""
+"""How much of an error's text an agent reports with the failures of a dependency."""
 NO_THREAD_WAITS_S = 1.0
-"""A step for which the operating system gave no thread is tried again after this long."""
+"""How long a step waits for its next attempt when the operating system could not start a thread for it."""
 
-Held = tuple[str, int, bool]
-"""(run, n, whether it is the step's twin)."""
+AssignmentKey = tuple[str, int, bool]
+"""(run, n, True for the twin of the step)."""
 
 
 class Agent:
     claims_type: type[Claimer] = Claimer
     executor_type: type[Executor] = Executor
-    """A simulation brings others, which pretend."""
+    """A simulation replaces these two classes by others, which only pretend."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Agent:
         durations: DurationCounts,
         only: set[str] | None = None,
     ) -> None:
-        """`durations` is where the node counts how long things take. `only` are the runs it works on, if not on whatever there
-        is."""
+        """`durations` is where the node counts how long things take. If `only` is given, the agent executes only steps
+        of these runs."""
         self._store, self._host, self._node = store, host, node
         self._steps, self._durations = steps, durations
         self._environment, self._clock, self._config = environment, clock, config
         self._monotonic, self._uncounted = environment.monotonic, 0
-        self.assignments: dict[Held, Assignment] = {}
+        self.assignments: dict[AssignmentKey, Assignment] = {}
         self.closing = False
         self.tally = Tally()
         self.gates = Gatekeeper(config)
@@ -94,21 +94,22 @@ class Agent:
             only=only,
         )
 
-    # --- taking steps up ----------------------------------------------------------------------------------------------
+    # --- claiming and beginning steps ---------------------------------------------------------------------------------
 
     async def learn_lanes(self) -> None:
         await self._claims.learn_lanes()
 
     async def claim(self) -> int:
-        """Claim what there are places for; how many."""
+        """Claim as many steps as there are places for, and return how many."""
         return await self._claims.claim(self.assignments.values())
 
     async def next_ready(self) -> float | None:
-        """When the earliest step that backs off and that this agent can do becomes ready."""
+        """Return when the next step that backs off, and that this agent can execute, becomes ready."""
         return await self._claims.next_ready()
 
     def reserve(self, step: Step[Any, Any], workflow: str | None, namespace: str | None) -> bool:
-        """Keep a place for a step that this node's scheduler is about to issue."""
+        """Keep a place for a step that this node's scheduler is about to issue. False if there is none, or if the step
+        must not begin here now."""
         if self.closing or not self._claims.can_serve(step.name, step.needs):
             return False
         if self.gates.shut and self.gates.bars(step, workflow, namespace):
@@ -116,7 +117,8 @@ class Agent:
         return self.places.take(step)
 
     def begin_issued(self, run_id: str, n: int, issue: Issue, workflow: str, namespace: str) -> None:
-        """Execute a step that this node's scheduler issued, for which a place was reserved. Meanwhile it may have been barred."""
+        """Execute a step that this node's scheduler issued, and for which it had reserved a place. If a gate was shut
+        since then, the step is handed back."""
         assignment = Assignment.of_issue(run_id, n, issue, self._clock.now())
         gates = self.gates
         self._begin(assignment, is_barred=gates.shut and gates.bars(assignment.step, workflow, namespace))
@@ -138,8 +140,8 @@ class Agent:
         self._begin(assignment, item.checkpoint, is_barred=is_barred or is_crowded)
 
     def _is_crowded(self, step: Step[Any, Any]) -> bool:
-        """Whether there is no place: while the claim was on its way, this node's scheduler may have taken those it was for. One is
-        taken all the same, until the step is handed back."""
+        """Take a place for the step. True if none was free: this node's scheduler may have taken the places while the
+        claim was on its way. Then this takes one place too many, until the step is handed back."""
         if self.places.take(step):
             return False
         self.places.overtake(step)
@@ -148,16 +150,16 @@ class Agent:
     def _begin(
         self, assignment: Assignment, checkpoint: bytes | None = None, *, is_barred: bool = False
     ) -> None:
-        """Execute a step whose lease is committed and that has its place."""
+        """Execute a step whose lease is committed and that has a place. Hand it back if it must not begin now."""
         if is_barred or self.closing or not self._host.has_lease():
-            # It came while a gate was shut or all places were taken, while this agent was told to leave, or its process was
-            # paused and the lease is gone: not begun.
+            # The step must not begin: a gate is shut, all places are taken, this agent is leaving, or the lease has run
+            # out because the process was paused.
             self.places.give_back(assignment.step)
             self.hand_back(assignment)
             return
         key = (assignment.run_id, assignment.n, assignment.twin)
         if key in self.assignments:
-            # An earlier attempt: the Supervisor reclaimed the step, and this agent claimed it again.
+            # This is an earlier attempt. The Supervisor has reclaimed the step, and this agent has claimed it again.
             self._stop(self.assignments[key])
         self.assignments[key] = assignment
         if assignment.step.hedge:
@@ -198,29 +200,29 @@ class Agent:
     # --- gates --------------------------------------------------------------------------------------------------------
 
     async def exchange_gates(self) -> bool:
-        """Tell the store what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other
+        """Report the ends of attempts whose dependency is in trouble, and learn which gates are shut. True if other
         agents should look, too."""
-        tallies = self.gates.untold()
-        if tallies:
+        observations = self.gates.take_unreported()
+        if observations:
             try:
-                await self._store.gates.observe(tallies, self._config.breaker_window_s)
+                await self._store.gates.observe(observations, self._config.breaker_window_s)
             except BaseException:
-                self.gates.keep(tallies)
+                self.gates.restore(observations)
                 raise
         gates = await self._store.gates.gates(self._config.breaker_window_s)
         if self.gates.learn(gates, self._environment.monotonic()):
             self._host.claim_after(0.0)
-        return any(told.round is None and told.failed for told in tallies)
+        return any(one.round is None and one.failed for one in observations)
 
     def _note(self, assignment: Assignment, sign: breaker.Sign, error: BaseException | None = None) -> None:
-        """Count what the attempt said of its dependency, and have the store told when it matters."""
-        words = (
+        """Count what the attempt says about its dependency. Report it soon if it matters to other agents."""
+        message = (
             None if error is None else f"{type(error).__name__}: {codec.message_of(error)}"[:ERROR_MAX_CHARS]
         )
-        if self.gates.note(assignment, sign, words, self._environment.monotonic()):
+        if self.gates.note(assignment, sign, message, self._environment.monotonic()):
             self._host.exchange_gates_after(self._config.breaker_tell_s)
 
-    # --- how executions end: the executor calls these ------------------------------------------------------------------
+    # --- how executions end: the executor calls these -----------------------------------------------------------------
 
     def end(self, assignment: Assignment, ended: bytes | Raised) -> None:
         if isinstance(ended, Raised):
@@ -241,34 +243,36 @@ class Agent:
     def put_off(self, assignment: Assignment, error: Exception) -> None:
         log.warning("step %s of run %s: %s", assignment.step.name, assignment.run_id, error)
         if self._let_go(assignment):
-            told = codec.encode_error(error, step=assignment.step.name, unsure=assignment.unsure)
-            again = RetryStep(*assignment.place, NO_THREAD_WAITS_S, Ending.FAILED, told, excused=True)
-            self._host.write_step(again, lambda _: self._host.claim_after(NO_THREAD_WAITS_S))
+            error_json = codec.encode_error(error, step=assignment.step.name, unsure=assignment.unsure)
+            retry = RetryStep(*assignment.ref, NO_THREAD_WAITS_S, Ending.FAILED, error_json, excused=True)
+            self._host.write_step(retry, lambda _: self._host.claim_after(NO_THREAD_WAITS_S))
 
     def leave(self, assignment: Assignment) -> None:
-        """This agent leaves, and the step has not ended: another agent's turn. If its code has begun, it may have had its effect,
-        and nobody would know any more once the next attempt fails."""
+        """Give up a step that has not ended, because this agent leaves. Another agent can claim it. If the code has
+        begun, the step may have had its effect. That is recorded as a loss, because otherwise nobody would know it
+        after the next attempt has failed."""
         if not self._let_go(assignment):
             return
         if not assignment.begun or assignment.twin:
             self.hand_back(assignment)
             return
-        left = StepLost("its agent left before it had finished", step=assignment.step.name)
-        told = codec.encode_error(left, step=assignment.step.name, ending=Ending.LOST, unsure=True)
-        self._host.write_step(RetryStep(*assignment.place, 0.0, Ending.LOST, told, excused=True))
+        lost = StepLost("its agent left before it had finished", step=assignment.step.name)
+        error_json = codec.encode_error(lost, step=assignment.step.name, ending=Ending.LOST, unsure=True)
+        self._host.write_step(RetryStep(*assignment.ref, 0.0, Ending.LOST, error_json, excused=True))
 
     def _let_go(self, assignment: Assignment) -> bool:
-        """Give the place back, once; False when nothing may be reported."""
+        """Forget the assignment and free its place, once. False if nothing may be reported about it."""
         if assignment.ended:
             return False
         assignment.ended = True
         key = (assignment.run_id, assignment.n, assignment.twin)
-        if self.assignments.get(key) is assignment:  # else a later attempt of the step is here
+        if self.assignments.get(key) is assignment:  # otherwise this agent has a later attempt of the step
             del self.assignments[key]
         self.places.give_back(assignment.step)
         if assignment.began_at > -math.inf:
-            self._claims.suspect_ended(assignment.place)
-        assignment.task = assignment.here = None  # both refer back to it: without them, it is freed at once
+            self._claims.suspect_ended(assignment.ref)
+        # Both refer to the assignment. Without them, its memory is freed at once.
+        assignment.task = assignment.here = None
         return not assignment.lost
 
     # --- reporting ----------------------------------------------------------------------------------------------------
@@ -299,11 +303,11 @@ class Agent:
             )
         )
 
-    def _fail(self, assignment: Assignment, left: Raised) -> None:
-        """The attempt failed: what follows is its policy's to say."""
+    def _fail(self, assignment: Assignment, failure: Raised) -> None:
+        """Report a failed attempt. The step's policy decides whether it is retried."""
         if not self._let_go(assignment):
             return
-        error, ending = left.error, left.ending
+        error, ending = failure.error, failure.ending
         if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
             self._hold_run(assignment, error)
             return
@@ -326,107 +330,120 @@ class Agent:
             outage=is_known,
         )
         self._log(assignment, "%s: %s: %s", ending, codec.message_of(error), verdict)
-        unsure = left.unsure or assignment.unsure or ending is not Ending.FAILED
+        unsure = failure.unsure or assignment.unsure or ending is not Ending.FAILED
         if isinstance(verdict, policy.RetryAfter):
-            self._retry(assignment, left, verdict, unsure)
+            self._retry(assignment, failure, verdict, unsure)
             return
-        give_up = partial(self._give_up, assignment, left, verdict)
+        give_up = partial(self._give_up, assignment, failure, verdict)
         if assignment.step.hedge:
-            self.twins.outwait(assignment, ending, unsure, give_up)
+            self.twins.wait_for_twin(assignment, ending, unsure, give_up)
         else:
             give_up(unsure)
 
-    def _retry(self, assignment: Assignment, left: Raised, verdict: policy.RetryAfter, unsure: bool) -> None:
+    def _retry(
+        self, assignment: Assignment, failure: Raised, verdict: policy.RetryAfter, unsure: bool
+    ) -> None:
         delay_s = verdict.after_s
         if verdict.excused and assignment.retry.total is None:
-            delay_s = max(delay_s, self.gates.rest_s(assignment))
+            delay_s = max(delay_s, self.gates.probe_delay_s(assignment))
 
         def written(answer: Any) -> None:
             if answer is Answer.ACCEPTED:
                 self._host.claim_after(delay_s)
 
-        told = _recorded(assignment, left, unsure)
-        again = RetryStep(*assignment.place, delay_s, left.ending, told, verdict.excused, verdict.failure)
-        self._host.write_step(again, written)
+        error_json = _error_json(assignment, failure, unsure)
+        retry = RetryStep(
+            *assignment.ref, delay_s, failure.ending, error_json, verdict.excused, verdict.failure
+        )
+        self._host.write_step(retry, written)
 
     def _give_up(
         self,
         assignment: Assignment,
-        left: Raised,
+        failure: Raised,
         verdict: policy.GiveUp | policy.WaitForPerson,
         unsure: bool,
     ) -> None:
-        """The step fails for good, or waits for a person."""
-        told = _recorded(assignment, left, unsure)
+        """Report that the step failed for good, or put it into quarantine, where it waits for a person."""
+        error_json = _error_json(assignment, failure, unsure)
         if isinstance(verdict, policy.GiveUp):
-            run_id, n, fence = assignment.place
-            self._host.write_step(Outcome(run_id, n, StepState.FAILED, None, told, self._clock.now(), fence))
+            run_id, n, fence = assignment.ref
+            now = self._clock.now()
+            self._host.write_step(Outcome(run_id, n, StepState.FAILED, None, error_json, now, fence))
             return
-        name, kind = assignment.step.name, name_of(type(left.error))
-        where = left.place or codec.place_of(left.error) or str(left.ending)
+        name, kind = assignment.step.name, name_of(type(failure.error))
+        where = failure.place or codec.place_of(failure.error) or str(failure.ending)
         fingerprint = policy.fingerprint(name, kind, where)
         self._host.write_step(
             QuarantineStep(
-                *assignment.place, left.ending, told, verdict.failure, fingerprint, name, kind, where
+                *assignment.ref,
+                failure.ending,
+                error_json,
+                verdict.failure,
+                fingerprint,
+                name,
+                kind,
+                where,
             )
         )
 
     def hand_back(self, assignment: Assignment) -> None:
-        """Not begun: another agent's turn. A twin is just given up."""
+        """Hand back a step that was not begun, so that another agent can claim it. A twin just ends."""
         if assignment.twin:
             self.twins.fail(assignment)
         else:
-            self._host.write_step(HandBack(*assignment.place))
+            self._host.write_step(HandBack(*assignment.ref))
 
     def _hold_run(self, assignment: Assignment, error: Unreadable) -> None:
-        """The code here cannot read what was recorded for the step. Nobody knows whether another agent's can, so a person
-        decides: the step is handed back and its run is held. A twin is just given up."""
+        """Hand the step back and hold its run, because the code here cannot read what was recorded for the step. Nobody
+        knows whether the code of another agent can, so a person decides. A twin just ends."""
         log.warning("run %s is held: %s", assignment.run_id, error)
         if assignment.twin:
             self.twins.fail(assignment)
         else:
-            self._host.write_step(HandBack(*assignment.place, hold=hold_note("drift", error)))
+            self._host.write_step(HandBack(*assignment.ref, hold=hold_note("drift", error)))
 
     # --- while steps run ----------------------------------------------------------------------------------------------
 
     async def _save(self, assignment: Assignment, raw: bytes) -> None:
         """Write a checkpoint, and wait until it is written."""
         if assignment.twin:
-            return  # what the next attempt finds is what the step itself saved
+            return  # the next attempt of the step must find what the step itself saved
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._host.write_step(
-            Save(*assignment.place, checkpoint=raw),
+            Save(*assignment.ref, checkpoint=raw),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
         answer = await saved
         if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
-            raise answer  # a step that believes that it is saved would not do it again
+            raise answer  # otherwise the step would believe that its work is saved
 
     async def beat(self) -> None:
-        """Write progress, and stop what this agent no longer has: cancelled, timed out elsewhere, reclaimed."""
+        """Write progress, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere,
+        or reclaimed."""
         for assignment in list(self.assignments.values()):
             if assignment.progress is not None and not assignment.twin:
                 progress, assignment.progress = assignment.progress, None
-                self._host.write_step(Save(*assignment.place, progress=progress))
-        known = {key: one.place for key, one in self.assignments.items()}
-        if steps := [place for (_, _, twin), place in known.items() if not twin]:
+                self._host.write_step(Save(*assignment.ref, progress=progress))
+        known = {key: one.ref for key, one in self.assignments.items()}
+        if steps := [ref for (_, _, twin), ref in known.items() if not twin]:
             for run_id, n in await self._store.agents.lost_steps(steps):
                 if self._stop_known((run_id, n, False), known):
                     self._host.note_loss(run_id, n)
-        if twins := [place for (_, _, twin), place in known.items() if twin]:
+        if twins := [ref for (_, _, twin), ref in known.items() if twin]:
             for run_id, n in await self._store.twins.lost_twins(self._node, twins):
                 self._stop_known((run_id, n, True), known)
 
-    def _stop_known(self, key: Held, known: dict[Held, tuple[str, int, int]]) -> bool:
-        """Stop it, unless it is another attempt by now: that one is ours."""
+    def _stop_known(self, key: AssignmentKey, known: dict[AssignmentKey, tuple[str, int, int]]) -> bool:
+        """Stop this assignment and return True. Another attempt that has the same key by now is not stopped."""
         assignment = self.assignments.get(key)
-        if assignment is None or assignment.place != known[key]:
+        if assignment is None or assignment.ref != known[key]:
             return False
         self._stop(assignment)
         return True
 
     def stop(self, run_id: str, n: int) -> None:
-        """This step is no longer ours: stop it, report nothing."""
+        """Stop a step that this agent no longer has, and report nothing about it."""
         assignment = self.assignments.get((run_id, n, False))
         if assignment is not None:
             self._stop(assignment)
@@ -447,11 +464,11 @@ class Agent:
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def close_doors(self) -> None:
-        """Take up nothing more."""
+        """Begin no more steps."""
         self.closing = self._claims.closing = True
 
     async def drain(self, limit_s: float) -> None:
-        """Finish what is running within the limit, hand the rest back."""
+        """Wait up to `limit_s` for the steps that are running, and give up the others."""
         self.close_doors()
         tasks = [one.task for one in self.assignments.values() if one.task is not None]
         if tasks and limit_s > 0:
@@ -464,7 +481,7 @@ class Agent:
         await self.twins.drain()
 
     def abandon(self) -> None:
-        """This node lost its lease: stop everything, report nothing."""
+        """Stop all steps, and report nothing. Called when this node has lost its lease."""
         self.close_doors()
         for assignment in list(self.assignments.values()):
             self._stop(assignment)
@@ -473,8 +490,9 @@ class Agent:
         self._executor.close()
 
 
-def _recorded(assignment: Assignment, left: Raised, unsure: bool) -> str:
-    """The error as it is recorded: by who knew more of it, if somebody did."""
-    if left.told is not None:
-        return codec.mark_unsure(left.told, unsure=unsure)
-    return codec.encode_error(left.error, step=assignment.step.name, ending=left.ending, unsure=unsure)
+def _error_json(assignment: Assignment, failure: Raised, unsure: bool) -> str:
+    """Return the error as it is recorded. If another process raised the error, it has encoded it already, because only
+    there everything about it is known."""
+    if failure.error_json is not None:
+        return codec.mark_unsure(failure.error_json, unsure=unsure)
+    return codec.encode_error(failure.error, step=assignment.step.name, ending=failure.ending, unsure=unsure)

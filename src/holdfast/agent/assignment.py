@@ -1,4 +1,4 @@
-"""One step that an agent has, from lease to report."""
+"""One step that an agent has, from the claim to the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from holdfast.workflow.step import Step
 
 
 class Assignment(msgspec.Struct, eq=False):
-    """A struct because there is one for every step: it is made in a third of the time."""
+    """A step that an agent has claimed. It is a msgspec struct because there is one for every attempt: making one takes
+    a third of the time that another class needs."""
 
     step: Step[Any, Any]
     run_id: str
@@ -37,32 +38,34 @@ class Assignment(msgspec.Struct, eq=False):
     undoes: str | None = None
     """`here.key` of the step that this one undoes."""
     probe: tuple[str, int] | None = None
-    """(breaker, round) that this attempt is a probe of."""
+    """(breaker, round) if this attempt is a probe."""
     twin: bool = False
-    """Not the step itself, but its twin: `fence` is the twin's, and nothing but success comes of it."""
+    """True if this is the twin of the step. Then `fence` is the twin's, and only a success changes the step."""
     losses: int = 0
     excused: int = 0
     timeouts: int = 0
     throttled: int = 0
     began_at: float = -math.inf
-    """Of a suspect, on the monotonic clock."""
+    """When the attempt of a suspect began, on the monotonic clock."""
     task: asyncio.Task[None] | None = None
     here: Attempting | None = None
     progress: str | None = None
     begun: bool = False
-    """Its code runs. A task that is cancelled before that never runs, not even to be told."""
+    """True if the task has begun to run. A task that is cancelled before that never runs, so nothing in it can report
+    the cancellation."""
     timed_out: bool = False
     started: float | None = None
-    """On the monotonic clock, if this attempt's duration is to be counted; as so many."""
+    """When the attempt began, on the monotonic clock, if its duration is to be counted."""
     weight: int = 1
+    """For how many attempts this duration counts."""
     lost: bool = False
-    """The lease is gone: whatever comes of it is not reported."""
+    """The agent no longer has the step, and reports nothing about it."""
     ended: bool = False
-    """Its place was given back."""
+    """The attempt is over, and its place is free."""
 
     @classmethod
     def of_issue(cls, run_id: str, n: int, issue: Issue, issued_at: float) -> Assignment:
-        """A step that this node's scheduler issued already leased to this agent: its first attempt."""
+        """Return the first attempt of a step that this node's scheduler issued with a lease for this agent."""
         step = issue.step
         assert step is not None
         return cls(
@@ -87,7 +90,7 @@ class Assignment(msgspec.Struct, eq=False):
         probe: tuple[str, int] | None = None,
         twin: bool = False,
     ) -> Assignment:
-        """A step that was claimed. Its arguments are still to be read."""
+        """Return the assignment for a claimed step. Its arguments are not read yet."""
         return cls(
             step,
             claimed.run_id,
@@ -110,10 +113,10 @@ class Assignment(msgspec.Struct, eq=False):
         )
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """(run, n, fence): what every write about it names."""
+    def ref(self) -> tuple[str, int, int]:
+        """(run, n, fence): every write about the step names these."""
         return self.run_id, self.n, self.fence
 
     def beat(self, progress: float | None, note: str) -> None:
-        """Keep what the step says of itself until the agent next writes progress."""
+        """Keep the progress that the step reports until the agent writes it."""
         self.progress = json.dumps({"fraction": progress, "note": note})

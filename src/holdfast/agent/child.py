@@ -1,6 +1,6 @@
-"""The other side of `isolated.py`: `python -m holdfast.agent.child FD` executes one step and leaves.
+"""The other side of `isolation.py`: `python -m holdfast.agent.child FD` executes one step and exits.
 
-May talk only to the agent that started it. Must never outlive it: its standard input closes with the agent.
+It may talk only to the agent that started it, and must never outlive it: its standard input closes with the agent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ChildProcess:
             self._agent.write(msgspec.json.encode(message) + b"\n")
 
     def listen(self) -> None:
-        """The agent's answers; when there are no more, the agent is gone and so must we be."""
+        """Read the agent's answers. When its standard input closes, the agent is gone, and this process exits."""
         for _ in sys.stdin.buffer:
             self._saved.set()
         os._exit(1)
@@ -64,8 +64,8 @@ class ChildProcess:
         if isinstance(ended, Raised):
             if by_signal(ended.error):
                 os._exit(INTERRUPTED)
-            told = codec.encode_error(ended.error, step=request.step, unsure=ended.unsure)
-            self.say(Message(error=told))
+            error_json = codec.encode_error(ended.error, step=request.step, unsure=ended.unsure)
+            self.say(Message(error=error_json))
         else:
             self.say(Message(output=ended.decode()))
 
@@ -76,7 +76,8 @@ class ChildProcess:
         )
 
         def refuse() -> None:
-            """But not the step itself, which may start runs: it, and what it calls, knows where it is."""
+            """Refuse to open a store while the file is loaded. The step itself may open one, to start runs: while it
+            runs, `here` is set."""
             if here_var.get() is None:
                 self._refused = True
                 raise refusal
@@ -85,9 +86,9 @@ class ChildProcess:
         try:
             step = _load(request)
             bound = _read(step, request)
-        except BaseException as error:  # noqa: BLE001  the step's code has not begun; what keeps it from that is its outcome
+        except BaseException as error:  # noqa: BLE001  what keeps the step's code from beginning is the step's outcome
             return Raised(refusal if self._refused else error, unsure=False)
-        if self._refused:  # and the file went on regardless
+        if self._refused:  # the file has caught the error and gone on
             return Raised(refusal, unsure=False)
         here_var.set(
             Attempting(
@@ -107,7 +108,8 @@ class ChildProcess:
 
 
 def _read(step: Step[Any, Any], request: AttemptRequest) -> msgspec.Struct:
-    """The arguments. The file may be a newer one than the agent's: what it cannot read whole holds the run."""
+    """Return the step's arguments. The file may be newer than the one that the agent has loaded. If its code cannot
+    read the whole input, the error holds the run."""
     raw = request.input.encode()
     try:
         return step.shape.decode_whole(raw)
@@ -117,12 +119,10 @@ def _read(step: Step[Any, Any], request: AttemptRequest) -> msgspec.Struct:
 
 
 def _load(request: AttemptRequest) -> Step[Any, Any]:
-    """Find the step: import its module as the agent did, or load its file under the name it gave the step."""
+    """Find the step: import its module as the agent did, or load its file under that module name."""
     file, name = Path(request.file), request.module
-    path = [
-        *request.path,
-        str(package_root(file)),
-    ]  # a program inside a package was run without the folder above it
+    # If the agent's program is inside a package, Python ran it without the folder above the package.
+    path = [*request.path, str(package_root(file))]
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     try:
         found = getattr(importlib.import_module(name), "__file__", None)

@@ -1,4 +1,4 @@
-"""What an agent takes up: steps of the lanes it can serve, probes of breakers that are tried, and twins."""
+"""Claims for an agent: steps of the lanes it can serve, probes of breakers that are probed, and twins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.gatekeeper import Gatekeeper
-from holdfast.agent.host import AgentHost, Place
+from holdfast.agent.host import AgentHost, StepRef
 from holdfast.agent.places import Places
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -16,16 +16,16 @@ from holdfast.store.roles import AgentStore
 from holdfast.workflow.step import Step
 
 SUSPECT_LOOK_S = 0.02
-"""How often to look whether the outcome of a suspect is written: some commits."""
+"""How often an agent looks whether the outcome of a suspect is written. It is as long as a few commits take."""
 
 
 class Served(NamedTuple):
-    """The lanes that an agent can serve, of `async def` steps or of others."""
+    """The lanes that an agent can serve, either those of `async def` steps or those of `def` steps."""
 
     depends: dict[int, str]
-    """What the steps of each depend on."""
+    """The dependency of each lane's steps."""
     hedged: set[int]
-    """Those whose steps may have twins."""
+    """The lanes whose steps may have twins."""
 
 
 class Claimer:
@@ -49,17 +49,17 @@ class Claimer:
         self._places, self._gates = places, gates
         self._environment, self._config = environment, config
         self._served: dict[bool, Served] = {True: Served({}, set()), False: Served({}, set())}
-        self._suspects_ended: set[Place] = set()
-        """Suspects that have ended here, and whose outcomes may not be written yet."""
+        self._suspects_ended: set[StepRef] = set()
+        """Suspects that have ended here and whose outcomes may not be written yet."""
         self._suspects_look_at = 0.0
         self.closing = False
 
     def can_serve(self, name: str, needs: tuple[str, ...]) -> bool:
-        """Whether this agent has the step, and the labels that it needs."""
+        """True if this agent has the step's code, and all labels that the step needs."""
         return name in self._steps and self._labels.issuperset(needs)
 
     async def learn_lanes(self) -> None:
-        """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
+        """Find the lanes that this agent can serve, separately for `async def` steps and for `def` steps."""
         served = {True: Served({}, set()), False: Served({}, set())}
         for lane in await self._store.agents.lanes():
             if self.can_serve(lane.name, lane.needs):
@@ -70,7 +70,8 @@ class Claimer:
         self._served = served
 
     async def claim(self, assignments: Iterable[Assignment]) -> int:
-        """Claim as many steps as there are free places; twins first, because they are late already."""
+        """Claim as many steps as there are free places, and return how many. Probes and twins come first: twins belong
+        to steps that are late already."""
         claimed = 0
         for is_async in (True, False):
             if self._gates.probing:
@@ -92,7 +93,7 @@ class Claimer:
         return claimed
 
     async def _claim_probes(self, is_async: bool) -> int:
-        """Take up what a wave of probes allows."""
+        """Claim as many probes as the current waves allow."""
         claimed = 0
         for name in list(self._gates.probing):
             lanes = [lane for lane, depends in self._served[is_async].depends.items() if depends == name]
@@ -122,7 +123,7 @@ class Claimer:
         return len(found)
 
     async def next_ready(self) -> float | None:
-        """When the earliest step that backs off and that this agent can do becomes ready."""
+        """Return when the next step that backs off, and that this agent can execute, becomes ready."""
         lanes = [*self._served[True].depends, *self._served[False].depends]
         return await self._store.agents.next_ready(lanes, self._runs()) if lanes else None
 
@@ -130,29 +131,34 @@ class Claimer:
         return None if self._only is None else sorted(self._only)
 
     def _open_lanes(self, is_async: bool) -> list[int]:
-        """The lanes to claim from: not those this agent has stopped by itself. What else is shut the store knows."""
+        """Return the lanes to claim from. Those with a dependency that this agent has paused by itself are left out.
+        The store knows all other gates."""
         paused = self._gates.paused
         return [lane for lane, depends in self._served[is_async].depends.items() if depends not in paused]
 
     # --- suspects -----------------------------------------------------------------------------------------------------
 
-    def suspect_ended(self, place: Place) -> None:
-        """The next one may begin, once this one's outcome is written."""
-        self._suspects_ended.add(place)
+    def suspect_ended(self, ref: StepRef) -> None:
+        """Note that a suspect has ended. The next one may begin when the outcome of this one is written."""
+        self._suspects_ended.add(ref)
         self._host.claim_after(SUSPECT_LOOK_S)
 
     def _has_suspect(self, assignments: Iterable[Assignment]) -> bool:
-        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent? One at a time: the step that
-        kills agents must not take those with it that were beside it before. The others stay where they are until their turn."""
+        """True if this agent must not claim another suspect now, because it may still die from the last one.
+
+        An agent begins one suspect at a time. One of them may kill agents, and the others only ran beside it. If they
+        ran together again, each of them would have one more loss.
+        """
         since = self._environment.monotonic() - self._config.suspect_s
         if any(assignment.began_at > since for assignment in assignments):
             return True
         if self._suspects_ended:
-            # Until its outcome is written, its agent's death would still be its loss.
+            # If this agent died before the outcome of a suspect is written, the suspect would have one more loss.
             self._suspects_ended &= self._host.known_steps()
             now = self._environment.monotonic()
             if self._suspects_ended and now >= self._suspects_look_at:
-                # Once for all who ask until then: every bell would be two questions, and each of them a bell.
+                # Claim again later, but only once within this time. Each claim comes here twice, for `async def` and
+                # for `def` steps. If both asked for another claim, there would be more and more of them.
                 self._suspects_look_at = now + SUSPECT_LOOK_S / 2
                 self._host.claim_after(SUSPECT_LOOK_S)
         return bool(self._suspects_ended)

@@ -1,7 +1,8 @@
-"""Executes steps: `async def` steps in the agent's event loop, `def` steps in threads, isolated ones in processes of their own.
+"""Executes steps: `async def` steps in the agent's event loop, `def` steps in threads, and isolated steps in processes
+of their own.
 
-Each way ends by one word to the agent: how the execution ended, that it was cancelled, that it could not begin, or that the whole
-process is being torn down.
+Each execution ends with one call to the agent, which says that the code ended, that it was cancelled, that it could not
+begin, or that the whole process is ending.
 """
 
 from __future__ import annotations
@@ -22,28 +23,29 @@ from holdfast.model import Ending
 from holdfast.workflow.here import here_var
 
 
-class Ends(Protocol):
-    """Who is told how an execution ended."""
+class ExecutingAgent(Protocol):
+    """The agent, as its executor sees it. The executor calls one of these methods for each execution."""
 
-    def end(self, assignment: Assignment, ended: bytes | Raised) -> None: ...
+    def end(self, assignment: Assignment, ended: bytes | Raised) -> None:
+        """The code returned a result, or raised an error."""
 
     def cancelled(self, assignment: Assignment, error: BaseException) -> None:
-        """It was cancelled: by its agent, or its own code raised CancelledError."""
+        """The agent cancelled the execution, or the step's own code raised CancelledError."""
 
     def put_off(self, assignment: Assignment, error: Exception) -> None:
-        """It could not begin here, for now."""
+        """The execution could not begin here for now."""
 
     def leave(self, assignment: Assignment) -> None:
-        """The process goes, and the step has not ended."""
+        """The process is ending, and the step has not ended."""
 
 
 class Executor:
-    def __init__(self, ends: Ends, places: Places, config: Config) -> None:
-        self._ends, self._places, self._config = ends, places, config
+    def __init__(self, agent: ExecutingAgent, places: Places, config: Config) -> None:
+        self._agent, self._places, self._config = agent, places, config
         self._threads = StepThreads(config.threads_max)
 
     def begin(self, assignment: Assignment) -> None:
-        """Execute it, in a task of its own."""
+        """Execute the step in a task of its own."""
         step = assignment.step
         run = self._in_loop if step.is_async else self._isolated if step.isolate else self._in_thread
         assignment.task = asyncio.get_running_loop().create_task(run(assignment))
@@ -53,7 +55,7 @@ class Executor:
 
     async def _in_loop(self, assignment: Assignment) -> None:
         assignment.begun = True
-        here_var.set(assignment.here)  # the task's own context: it goes with the task
+        here_var.set(assignment.here)  # this is the task's own context, so nobody needs to reset it
         step, timer = assignment.step, None
         if assignment.timeout_s is not None:
             timer = asyncio.get_running_loop().call_later(assignment.timeout_s, _time_out, assignment)
@@ -63,20 +65,21 @@ class Executor:
             returned = True
             output = step.shape.encode_result(value, self._config.payload_max_bytes)
         except asyncio.CancelledError as error:
-            self._ends.cancelled(assignment, error)
+            self._agent.cancelled(assignment, error)
         except BaseException as error:
             if by_signal(error) or _is_torn_down(error):
-                self._ends.leave(assignment)
+                self._agent.leave(assignment)
                 raise
-            self._ends.end(assignment, unstored(step, error) if returned else raised(step, error))
+            self._agent.end(assignment, unstored(step, error) if returned else raised(step, error))
         else:
-            self._ends.end(assignment, output)
+            self._agent.end(assignment, output)
         finally:
             if timer is not None:
                 timer.cancel()
 
     async def _in_thread(self, assignment: Assignment) -> None:
-        """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
+        """Execute a `def` step in a thread. A thread cannot be stopped. After the timeout it goes on, and keeps its
+        place until it returns."""
         assignment.begun = True
         here_var.set(assignment.here)
         try:
@@ -89,7 +92,7 @@ class Executor:
                 self._config.payload_max_bytes,
             )
         except RuntimeError as error:  # no thread can be started
-            self._ends.put_off(assignment, error)
+            self._agent.put_off(assignment, error)
             return
         try:
             async with asyncio.timeout(assignment.timeout_s):
@@ -97,15 +100,15 @@ class Executor:
         except TimeoutError:
             assignment.timed_out = True
             self._abandon(assignment, call)
-            self._ends.end(assignment, overran(assignment))
+            self._agent.end(assignment, overran(assignment))
         except asyncio.CancelledError as error:
             self._abandon(assignment, call)
-            self._ends.cancelled(assignment, error)
+            self._agent.cancelled(assignment, error)
         else:
-            self._ends.end(assignment, ended)
+            self._agent.end(assignment, ended)
 
     def _abandon(self, assignment: Assignment, call: asyncio.Future[Any]) -> None:
-        """Leave a thread to itself."""
+        """Wait no longer for a thread. It keeps a place until it returns."""
         if assignment.here is not None:
             assignment.here.cancelled = True
         if not call.done():
@@ -119,7 +122,7 @@ class Executor:
             call.add_done_callback(returned)
 
     async def _isolated(self, assignment: Assignment) -> None:
-        """A process of its own can be killed: at its timeout, or when the step is no longer wanted."""
+        """Execute a step in a process of its own, which is killed at the timeout or when the step is cancelled."""
         assignment.begun = True
         assert assignment.here is not None
         limit = asyncio.timeout(assignment.timeout_s)
@@ -130,17 +133,17 @@ class Executor:
                     assignment.step, assignment.arguments, assignment.here, self._config.payload_max_bytes
                 )
         except asyncio.CancelledError as error:
-            self._ends.cancelled(assignment, error)
+            self._agent.cancelled(assignment, error)
             return
         except isolation.ChildDied as died:
             ended = Raised(died.error, ending=Ending.LOST, place=died.place)
-        except Exception as error:  # noqa: BLE001  it could not be started
+        except Exception as error:  # noqa: BLE001  the process could not be started
             ended = overran(assignment) if limit.expired() else Raised(error)
-        self._ends.end(assignment, ended)
+        self._agent.end(assignment, ended)
 
 
 def overran(assignment: Assignment) -> Raised:
-    """The attempt did not complete in time."""
+    """Return the error of an attempt that did not complete in time."""
     error = StepTimeout(
         f"attempt {assignment.attempt} did not complete within {assignment.timeout_s:g} s",
         error_type="holdfast.errors.StepTimeout",
@@ -158,5 +161,5 @@ def _time_out(assignment: Assignment) -> None:
 
 
 def _is_torn_down(error: BaseException) -> bool:
-    """Whether the event loop is gone, and Python takes apart what was left on it."""
+    """True if the event loop is gone, and Python closes the coroutines that were still on it."""
     return issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None

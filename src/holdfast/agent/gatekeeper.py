@@ -1,9 +1,10 @@
-"""What an agent knows of the gates its steps stand before, and what it has seen of the dependencies behind them.
+"""What an agent knows about the gates of its steps, and what it has seen of their dependencies.
 
-The store decides what may begin; this is a copy of that, a moment old, for steps that are handed over without asking it.
-Of its own it adds one thing: an agent that sees a dependency fail begins nothing more of it at once, and tells the store.
+The store decides which steps may begin. This is a copy of what the store said a moment ago. It is for steps that the
+node's scheduler gives to the agent without asking the store. The agent adds one decision of its own: when it sees a
+dependency fail, it begins no more steps of that dependency, and reports this to the store.
 
-May change: nothing but itself. What it counts is told by the agent.
+The gatekeeper changes nothing but itself. The agent reports what it counts.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from holdfast.model import BreakerState, HoldScope
 from holdfast.store.answers import Observation, ShutGates
 from holdfast.workflow.step import Step
 
-REST_S = 1.0
-"""A failed probe comes so much later than the next one may begin: another step tries next, so that one bad input cannot keep a
-breaker open."""
+AFTER_PROBES_S = 1.0
+"""The step of a failed probe becomes ready this much later than the next probes may begin. So another step is the next
+probe, and one bad input cannot keep a breaker open."""
 
 
 class Window:
-    """Outcomes of one dependency within the last seconds: two halves, of which the older one is forgotten in time."""
+    """The outcomes of one dependency within the last seconds, counted in two halves. The older half is forgotten after
+    a while. Each count is [successes, failures]."""
 
-    __slots__ = ("before", "began", "error", "now", "untold")
+    __slots__ = ("before", "began", "error", "now", "unreported")
 
     def __init__(self, began: float) -> None:
         self.began = began
         self.now = [0, 0]
         self.before = [0, 0]
-        self.untold = [0, 0]
+        self.unreported = [0, 0]
         self.error: str | None = None
 
     def turn(self, at: float, window_s: float) -> None:
@@ -56,28 +58,29 @@ class Gatekeeper:
     def __init__(self, config: Config) -> None:
         self._config = config
         self.windows: dict[str, Window] = {}
-        """Of dependencies with recent trouble, here or elsewhere. Of all others nothing is counted."""
+        """One for each dependency that had trouble lately, here or elsewhere. For all others, nothing is counted."""
         self.paused: dict[str, float] = {}
-        """Dependencies this agent has stopped by itself, and until when at the longest, on the monotonic clock."""
+        """The dependencies that this agent has paused by itself, and the latest end of that (monotonic clock)."""
         self.off: frozenset[str] = frozenset()
-        """Dependencies whose breaker is not closed."""
+        """The dependencies whose breaker is not closed."""
         self.probing: dict[str, int] = {}
-        """Dependencies that are probed, and how many probes may still begin."""
+        """The dependencies that are probed, and how many probes may still begin."""
         self.shut = False
-        """Whether any gate is shut: when none is, nobody needs to ask further."""
+        """True if any gate is shut. If none is, there is no need to call `bars`."""
         self._open_s: dict[str, float] = {}
         self._trusted: frozenset[str] = frozenset()
-        """Dependencies whose breaker an operator keeps closed."""
+        """The dependencies whose breaker an operator keeps closed."""
         self._suspected: frozenset[str] = frozenset()
-        self._doubted: frozenset[str] = frozenset()
-        """Suspects of which all agents together have told enough to open the breaker; the leader is about to decide."""
+        """The dependencies that had trouble lately, and whose breaker is closed."""
+        self._about_to_open: frozenset[str] = frozenset()
+        """Dependencies with enough reported failures. The leader is about to open their breakers."""
         self._held: dict[HoldScope, frozenset[str]] = {}
         self._probes: dict[tuple[str, int], tuple[list[int], list[str | None]]] = {}
 
-    # --- asked before a step begins -----------------------------------------------------------------------------------
+    # --- what a step may do -------------------------------------------------------------------------------------------
 
     def bars(self, step: Step[Any, Any], workflow: str | None = None, namespace: str | None = None) -> bool:
-        """Whether this step must not begin here now."""
+        """True if this step must not begin here now."""
         if step.depends in self.off or step.depends in self.paused:
             return True
         held = self._held
@@ -90,21 +93,21 @@ class Gatekeeper:
         )
 
     def excuses(self, assignment: Assignment) -> bool:
-        """Whether trouble of this attempt is the dependency's, and known: it costs the step nothing."""
+        """True if the dependency of this attempt is known to be in trouble. Then a failure costs the step nothing."""
         name = assignment.step.depends if assignment.probe is None else assignment.probe[0]
-        return name in self.paused or name in self.off or name in self._doubted
+        return name in self.paused or name in self.off or name in self._about_to_open
 
-    def rest_s(self, assignment: Assignment) -> float:
-        """How long a step waits at least whose attempt was a probe and failed."""
+    def probe_delay_s(self, assignment: Assignment) -> float:
+        """Return how long a step waits at least after a failed probe. 0 if the attempt was no probe."""
         if assignment.probe is None:
             return 0.0
         open_s = self._open_s.get(assignment.probe[0], 0.0)
-        return breaker.longer_s(open_s, self._config) + REST_S
+        return breaker.longer_s(open_s, self._config) + AFTER_PROBES_S
 
     # --- counting -----------------------------------------------------------------------------------------------------
 
     def note(self, assignment: Assignment, sign: Sign, error: str | None, at: float) -> bool:
-        """Count how an attempt ended; True when the store should be told soon."""
+        """Count how an attempt ended. True if the agent should report to the store soon."""
         if sign is Sign.NOTHING:
             return False
         bad = sign is Sign.TROUBLE
@@ -115,7 +118,9 @@ class Gatekeeper:
             return True
         name = assignment.step.depends
         if name in self.off or name in self._trusted:
-            return False  # it began before the breaker opened, and says nothing of how it is now
+            # An operator keeps the breaker closed, or the attempt began before the breaker opened and says nothing
+            # about how the dependency is now.
+            return False
         window = self.windows.get(name)
         if window is None:
             if not bad:
@@ -123,7 +128,7 @@ class Gatekeeper:
             window = self.windows[name] = Window(at)
         window.turn(at, self._config.breaker_window_s)
         window.now[bad] += 1
-        window.untold[bad] += 1
+        window.unreported[bad] += 1
         if not bad:
             return False
         window.error = error
@@ -132,41 +137,42 @@ class Gatekeeper:
             self.shut = True
         return breaker.fails(window.ok, window.failed, self._config)
 
-    def untold(self) -> list[Observation]:
-        """What the store should know: trouble, and how suspects do here. It counts as told from now on."""
+    def take_unreported(self) -> list[Observation]:
+        """Return the counts that the store should know: of probes, of trouble, and of suspected dependencies. From now
+        on they count as reported."""
         found = []
         for (name, round_), (counts, errors) in self._probes.items():
             found.append(Observation(name, counts[0], counts[1], errors[0], round_))
         self._probes = {}
         for name, window in self.windows.items():
-            if window.untold[1] or (window.untold[0] and name in self._suspected):
-                found.append(Observation(name, window.untold[0], window.untold[1], window.error))
-                window.untold = [0, 0]
+            if window.unreported[1] or (window.unreported[0] and name in self._suspected):
+                found.append(Observation(name, window.unreported[0], window.unreported[1], window.error))
+                window.unreported = [0, 0]
         return found
 
-    def keep(self, tallies: Iterable[Observation]) -> None:
-        """The store could not be told."""
-        for told in tallies:
-            if told.round is not None:
-                counts, errors = self._probes.setdefault((told.name, told.round), ([0, 0], [None]))
-                counts[0] += told.ok
-                counts[1] += told.failed
-                errors[0] = errors[0] or told.error
-            elif (window := self.windows.get(told.name)) is not None:
-                window.untold[0] += told.ok
-                window.untold[1] += told.failed
+    def restore(self, observations: Iterable[Observation]) -> None:
+        """Count these as not reported, because the report did not reach the store."""
+        for one in observations:
+            if one.round is not None:
+                counts, errors = self._probes.setdefault((one.name, one.round), ([0, 0], [None]))
+                counts[0] += one.ok
+                counts[1] += one.failed
+                errors[0] = errors[0] or one.error
+            elif (window := self.windows.get(one.name)) is not None:
+                window.unreported[0] += one.ok
+                window.unreported[1] += one.failed
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def learn(self, gates: ShutGates, at: float) -> bool:
-        """Take in what the store says; True when something may begin that might not before."""
+        """Copy what the store says. True if anything has changed: then steps may begin that could not begin before."""
         before = (self.off, self.paused.keys() | set(), self._held, self.probing)
         rows = gates.breakers
         self.off = frozenset(row.name for row in rows if row.state is not BreakerState.CLOSED)
         self._open_s = {row.name: row.open_s for row in rows}
         self._trusted = frozenset(row.name for row in rows if row.forced) - self.off
         self._suspected = frozenset(row.name for row in rows) - self.off - self._trusted
-        self._doubted = frozenset(
+        self._about_to_open = frozenset(
             row.name
             for row in rows
             if row.name in self._suspected and breaker.trips(row.ok, row.failed, self._config)
@@ -186,7 +192,7 @@ class Gatekeeper:
         return before != after
 
     def _tidy(self, at: float) -> None:
-        """The store's word replaces this agent's own; and old trouble is forgotten."""
+        """Let what the store says replace what this agent decided, and forget old trouble."""
         for name in [name for name, until in self.paused.items() if at >= until or name in self._trusted]:
             del self.paused[name]
             self.windows.pop(name, None)
@@ -198,5 +204,5 @@ class Gatekeeper:
                 self.windows[name] = Window(at)
         for name, window in list(self.windows.items()):
             window.turn(at, self._config.breaker_window_s)
-            if not window.failed and not window.untold[1] and name not in self._suspected:
+            if not window.failed and not window.unreported[1] and name not in self._suspected:
                 del self.windows[name]

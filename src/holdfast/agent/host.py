@@ -1,4 +1,4 @@
-"""What an agent needs of the node that hosts it."""
+"""What an agent needs from the node that hosts it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from holdfast.store.operations import StepOp
 
 Then = Callable[[Any], None]
 """Called with the answer to a write, or with the exception that ended it."""
-Place = tuple[str, int, int]
+StepRef = tuple[str, int, int]
 """(run, n, fence) of a step."""
 
 
 class AgentHost(Protocol):
     def has_lease(self) -> bool:
-        """Whether the node has its lease. Asked before a step begins: the process may have been paused."""
+        """True if the node has its lease. Asked before each step begins, because the process may have been paused."""
 
     def write_step(self, op: StepOp, then: Then | None = None) -> None:
-        """Write what became of a step. A write that is refused is not repeated."""
+        """Write an operation on a step. A write that is refused is not repeated."""
 
     def note_claim(self, run_id: str, n: int) -> None:
-        """A step was claimed."""
+        """Note that this agent has claimed a step."""
 
     def note_loss(self, run_id: str, n: int) -> None:
-        """A step turned out to be another agent's by now."""
+        """Note that this agent no longer has a step."""
 
-    def known_steps(self) -> set[Place]:
-        """Steps that are executed here, or have ended here and are not written yet."""
+    def known_steps(self) -> set[StepRef]:
+        """Return the steps that are executed here, or have ended here and are not written yet."""
 
     def claim_after(self, delay_s: float) -> None:
-        """Claim again after so many seconds."""
+        """Claim again after `delay_s` seconds."""
 
     def exchange_gates_after(self, delay_s: float) -> None:
-        """Exchange with the store what is known of gates, after so many seconds."""
+        """Report observations of dependencies to the store, and read its gates, after `delay_s` seconds."""
 
     def ring(self, bell: Bell) -> None: ...

@@ -1,9 +1,9 @@
-"""Steps in a process of their own (`isolate=True`): they can be killed, and they can die without taking the agent along.
+"""Executes steps in a process of their own (`isolate=True`). Such a step can be killed, and can die without its agent.
 
-The child is a fresh interpreter (never a fork: connections must not be shared). The request goes in by its standard
-input, which stays open: when it closes, the agent is gone and the child leaves. Messages come back as JSON lines by a
-pipe of their own, so that what the step prints is just printed. On timeout or cancellation the child's process group
-gets SIGTERM, and SIGKILL a moment later.
+The child is a fresh interpreter. It is never a fork, because two processes must not share a connection. The agent sends
+the request to the child's standard input, which stays open. When it closes, the agent is gone, and the child exits. The
+child answers with JSON lines on a pipe of their own, so a step can print as it likes. After a timeout or a cancellation
+the agent sends SIGTERM to the child's process group, and SIGKILL a moment later.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
 KILL_AFTER_S = 2.0
-"""Between SIGTERM and SIGKILL: enough to close a file, too short to finish the work."""
+"""How long the agent waits between SIGTERM and SIGKILL: long enough to close a file, too short to finish the work."""
 LINE_MIN_BYTES = 1024 * 1024
-"""A line from the child may be so much longer than two payloads, for an error with all that is recorded of it."""
+"""How much longer than two payloads a line from the child may be. An error needs this room for its traceback and the
+like."""
 
 
 class ChildDied(Exception):
-    """The child left without an answer: `place` is how (`SIGSEGV`, `exit 3`), `error` what is recorded of it."""
+    """The child process ended without an answer. `place` says how (`SIGSEGV`, `exit 3`). `error` is recorded."""
 
     def __init__(self, code: int, step: str) -> None:
         self.place = signal.Signals(-code).name if code < 0 else f"exit {code}"
@@ -45,7 +46,7 @@ class ChildDied(Exception):
 
 
 class AttemptRequest(msgspec.Struct):
-    """What the child needs to know of one attempt."""
+    """What the child needs to know about one attempt."""
 
     path: list[str]
     module: str
@@ -58,21 +59,22 @@ class AttemptRequest(msgspec.Struct):
     saved: str | None
     undoes: str | None
     limit: int
-    """Bytes of a result or a checkpoint."""
+    """How many bytes a result or a checkpoint may have."""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """What the child says: a beat, a checkpoint, or how it ended."""
+    """A message from the child: progress, a checkpoint, or how the attempt ended."""
 
     beat: tuple[float | None, str] | None = None
     save: str | None = None
     output: str | None = None
     error: str | None = None
-    """As it is recorded, with whether the step may have had its effect."""
+    """The error as it is recorded. It says whether the step may have had its effect."""
 
 
 async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit: int) -> bytes | Raised:
-    """Run one attempt in a child; its encoded result, or what left its code. Cancelling kills the child."""
+    """Execute one attempt in a child process. Return the encoded result, or the error that the code raised. Cancelling
+    this kills the child."""
     _check_main(step)
     request = AttemptRequest(
         path=module_path(),
@@ -101,11 +103,11 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
     finally:
         os.close(outer)
     try:
-        said, pipe = await _reader(inner, 2 * limit + LINE_MIN_BYTES)
+        messages, pipe = await _reader(inner, 2 * limit + LINE_MIN_BYTES)
         try:
             assert child.stdin is not None
             child.stdin.write(msgspec.json.encode(request) + b"\n")
-            return await _listen(said, child, here)
+            return await _listen(messages, child, here)
         finally:
             pipe.close()
     finally:
@@ -122,9 +124,10 @@ async def _reader(descriptor: int, limit: int) -> tuple[asyncio.StreamReader, as
 
 
 async def _listen(
-    said: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting
+    messages: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting
 ) -> bytes | Raised:
-    while line := await said.readline():
+    """Act on the child's messages until one says how the attempt ended."""
+    while line := await messages.readline():
         message = msgspec.json.decode(line, type=Message)
         if message.beat is not None:
             here.on_beat(*message.beat)
@@ -141,26 +144,28 @@ async def _listen(
 
 
 def _check_main(step: Step[Any, Any]) -> None:
-    """The child loads the file that declares the step. If that is the script which runs here, and it runs without a guard, the
-    child would run it once more, with all it does, and start children of its own."""
+    """Raise if the child would run this program once more. The child loads the file that declares the step. If this is
+    the script that runs here, and the script has no `__main__` guard, the child would do everything that the script
+    does, and start children of its own."""
     if step.fn.__module__ != "__main__":
         return
     file = step.fn.__code__.co_filename
     if not Path(file).is_file():
         raise DefinitionError(
-            f"{step.name}: isolate=True loads the step's file in another process, and {file} is none: "
+            f"{step.name}: isolate=True loads the step's file in another process, and {file} is not a file: "
             "put the step into a module and import it"
         )
     line = _line_of_main(file)
     if line is not None:
         raise DefinitionError(
-            f"{step.name}: isolate=True loads {Path(file).name} in another process, which would run its line {line} again: "
+            f"{step.name}: isolate=True loads {Path(file).name} in another process, "
+            f"which would run its line {line} again: "
             'put what the script does under `if __name__ == "__main__":`'
         )
 
 
 def _line_of_main(file: str) -> int | None:
-    """The line of the script that runs now, if it runs whenever the file is loaded."""
+    """Return the line of the script that runs now, if this line runs whenever the file is loaded. Otherwise None."""
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_code.co_filename == file):
         frame = frame.f_back
@@ -173,13 +178,13 @@ def _line_of_main(file: str) -> int | None:
 
 
 def _is_guard(node: ast.stmt) -> bool:
-    """`if __name__ == "__main__":`, however it is written."""
+    """True if the statement is `if __name__ == "__main__":`, in any form."""
     names = ast.walk(node.test) if isinstance(node, ast.If) else ()
     return any(isinstance(name, ast.Name) and name.id == "__name__" for name in names)
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    """Nothing of the child is left behind, its own children included."""
+    """End the child process and all processes of its group."""
     if child.stdin is not None:
         child.stdin.close()
     with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,5 @@
-"""The loops of an agent: claim steps, keep what runs in order, and exchange what is known of gates."""
+"""The loops of an agent: claim steps, write progress and stop lost steps, and exchange observations and gates with the
+store."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class AgentLoops:
         environment: Environment,
         clock: StoreClock,
     ) -> None:
-        """`claim` is the agent's, guarded by its node; `declare` tells the store of code that was declared since."""
+        """`claim` is the agent's `claim`, guarded by its node. `declare` records the code that was declared since the
+        node registered."""
         self._agent, self._loops, self._claim, self._declare = agent, loops, claim, declare
         self._environment, self._clock = environment, clock
         self._is_exchange_due = False
@@ -51,7 +53,7 @@ class AgentLoops:
             await loops.guarded("beating", self._agent.beat)
 
     def exchange_gates_after(self, delay_s: float) -> None:
-        """Once for all that is to be told within this time."""
+        """Exchange once after `delay_s`, for all observations until then."""
         if not self._is_exchange_due:
             self._is_exchange_due = True
             self._loops.bells.ring_here_after(delay_s, Bell.GATES)

@@ -1,4 +1,4 @@
-"""How many steps an agent executes at once: places for `async def` steps, and threads."""
+"""The places of an agent: how many `async def` steps it executes at once, and how many `def` steps in threads."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Places:
         self._config, self._on_room = config, on_room
         self._free_async, self._free_threads = config.steps_max, config.threads_max
         self.is_short = False
-        """More was waiting than there were places: `on_room` is called when there are some again."""
+        """True if there were more steps than places. Then `on_room` is called when there are enough places again."""
         self._room_at = min(100, max(1, config.steps_max // 4))
-        """So many must be free then: one claim for many steps."""
+        """How many `async def` places must be free before `on_room` is called, so that one claim gets many steps."""
 
     def free(self, is_async: bool) -> int:
-        """How many steps of this kind may be claimed at once."""
+        """Return how many steps of this kind may be claimed now."""
         return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
 
     @property
     def full(self) -> float:
-        """How much of it is used, from 0 to 1: of the threads or of the places for `async def` steps, whichever is nearer to
-        its end."""
+        """The share of the places that is in use, from 0 to 1: of the threads or of the places for `async def` steps,
+        whichever share is larger."""
         config = self._config
         return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
 
     def take(self, step: Step[Any, Any]) -> bool:
-        """Take a place for this step; False, and none is taken, when there is none."""
+        """Take a place for this step. False if none is free."""
         if (self._free_async if step.is_async else self._free_threads) <= 0:
             self.is_short = True
             return False
@@ -38,7 +38,7 @@ class Places:
         return True
 
     def overtake(self, step: Step[Any, Any]) -> None:
-        """Take a place even if there is none."""
+        """Take a place even if none is free."""
         if step.is_async:
             self._free_async -= 1
         else:

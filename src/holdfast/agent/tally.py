@@ -1,11 +1,11 @@
-"""How an agent's attempts end, since its start and lately."""
+"""Counts how an agent's attempts ended, since its start and lately."""
 
 from __future__ import annotations
 
 from collections import deque
 
 RECENT_S = 300.0
-"""What counts as lately: long enough for slow steps, short enough to show what a deployment broke."""
+"""How long ago "lately" is: long enough for slow steps, short enough to show what a deployment broke."""
 
 
 class Tally:
@@ -16,11 +16,12 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Attempts that ended here since the start."""
+        """How many attempts have ended here since the start."""
         return self.succeeded + self.failed
 
     def recent(self, at: float) -> tuple[int, int]:
-        """(succeeded, failed) lately. Asked now and then; each time is remembered."""
+        """Return how many attempts succeeded and failed lately. This compares with the counts of earlier calls, so it
+        must be called now and then."""
         self._seen.append((at, self.succeeded, self.failed))
         while len(self._seen) > 1 and self._seen[1][0] < at - RECENT_S:
             self._seen.popleft()

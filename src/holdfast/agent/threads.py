@@ -1,7 +1,7 @@
 """Threads for `def` steps.
 
-Unlike those of the standard library's pool they are daemons: a step that does not return does not keep its process from ending. Its
-attempt was handed back, or counts as lost, like that of any process that ends.
+Unlike the threads of the standard library's pool, these are daemons. So a step that does not return does not keep its
+process from ending. Its attempt was given up by then, or counts as lost, as in any process that ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class StepThreads(Executor):
-    """At most `most` of them, each kept for the next step."""
+    """A pool of at most `most` threads. Each thread is kept for the next step."""
 
     def __init__(self, most: int) -> None:
         self._most, self._count, self._idle = most, 0, 0
@@ -29,7 +29,7 @@ class StepThreads(Executor):
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
-                raise RuntimeError("no step begins any more: the agent has left")
+                raise RuntimeError("no more steps begin here: the agent has left")
             self._calls.put((future, lambda: fn(*args, **kwargs)))
             if self._idle:
                 self._idle -= 1
@@ -37,7 +37,7 @@ class StepThreads(Executor):
                 name = f"holdfast-step_{self._count}"
                 try:
                     threading.Thread(target=self._work, name=name, daemon=True).start()
-                except RuntimeError:  # no more threads can be had
+                except RuntimeError:  # the operating system starts no more threads
                     future.cancel()
                     raise
                 self._count += 1
@@ -49,14 +49,14 @@ class StepThreads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
-                except BaseException as error:  # noqa: BLE001  it is raised where the step is awaited
+                except BaseException as error:  # noqa: BLE001  the error is raised where the step is awaited
                     future.set_exception(error)
-            del taken, future, call  # kept until the next step otherwise
+            del taken, future, call  # otherwise they would stay in memory until the next step
             with self._lock:
                 self._idle += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """No more steps. Threads that wait for one leave; those that execute one are not waited for."""
+        """Accept no more steps, and let idle threads end. This does not wait for threads that execute a step."""
         with self._lock:
             self._closed = True
             for _ in range(self._count):

@@ -1,7 +1,7 @@
-"""Twins at their agent. When a twin succeeds, its result becomes the step's outcome; when it fails, nothing happens, because the
-step itself goes on. And a hedged step that is about to fail for good waits for its twin first.
+"""How an agent handles twins. When a twin succeeds, its result becomes the step's outcome. When it fails, nothing
+happens, because the step itself goes on. A hedged step that is about to fail for good waits for its twin first.
 
-These writes are rare, so each is a transaction of its own. Losing one costs nothing: the step itself goes on.
+These writes are rare, so each is a transaction of its own. If one gets lost, no work is lost: the step itself goes on.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from holdfast.store.twins import AgentTwins
 log = logging.getLogger("holdfast.agent")
 
 GiveUp = Callable[[bool], None]
-"""Says how the step ended; called with whether it may have had its effect."""
+"""Reports how the step ended. It is called with True if the step may have had its effect."""
 
 LOOK_S = 0.1
 """How often a step that failed looks whether its twin has ended."""
 WAIT_MAX_S = 60.0
-"""How long it does so when it has no timeout."""
+"""How long a step that failed and that has no timeout waits for its twin."""
 
 
-class Hedged(Protocol):
+class HedgingAgent(Protocol):
     """The agent, as its twins see it."""
 
     assignments: dict[tuple[str, int, bool], Assignment]
@@ -45,7 +45,7 @@ class Hedged(Protocol):
 class TwinKeeper:
     def __init__(
         self,
-        agent: Hedged,
+        agent: HedgingAgent,
         store: AgentTwins,
         host: AgentHost,
         node: str,
@@ -57,11 +57,11 @@ class TwinKeeper:
         self._writing: set[asyncio.Task[None]] = set()
 
     def win(self, twin: Assignment, output: bytes) -> None:
-        """The twin succeeded: so did the step, unless it has ended before."""
+        """Report that the twin succeeded. Then the step has succeeded, too, unless it ended before."""
         self._soon(self._end(twin, TwinState.WON, output))
 
     def fail(self, twin: Assignment) -> None:
-        """Nothing came of the twin, whatever the reason."""
+        """Report that the twin ended without a result, for whatever reason."""
         self._soon(self._end(twin, TwinState.FAILED, None))
 
     async def _end(self, twin: Assignment, state: TwinState, output: bytes | None) -> None:
@@ -75,7 +75,7 @@ class TwinKeeper:
         if not self._host.has_lease():
             return
         try:
-            answer = await self._store.end_twin(self._node, twin.place, state, output, outran)
+            answer = await self._store.end_twin(self._node, twin.ref, state, output, outran)
         except StoreError as error:
             log.warning("the twin of step %s of run %s: %s", twin.n, twin.run_id, error)
             return
@@ -83,13 +83,15 @@ class TwinKeeper:
             self._host.ring(Bell.OUTCOMES)
             self._host.ring(Bell.CANCELS)
 
-    def outwait(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
-        """The step failed for good. If its twin has begun, that may still succeed, or may have had the effect: wait for
-        it, then give the step up. It stays assigned meanwhile."""
+    def wait_for_twin(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
+        """Give up a step that failed for good, but wait for its twin first. A twin that has begun may still succeed, or
+        may have had the effect. The agent keeps the assignment meanwhile."""
         self._agent.assignments[assignment.run_id, assignment.n, False] = assignment
-        assignment.task = self._soon(self._outwait(assignment, ending, unsure, give_up))
+        assignment.task = self._soon(self._wait_for_twin(assignment, ending, unsure, give_up))
 
-    async def _outwait(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
+    async def _wait_for_twin(
+        self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp
+    ) -> None:
         try:
             twin = await self._ended(assignment, ending)
             if twin.state is TwinState.WON:
@@ -100,14 +102,14 @@ class TwinKeeper:
                 self._agent.hand_back(assignment)
             return
         except StoreError:
-            unsure = True  # nobody knows
+            unsure = True  # nobody knows whether the twin had the effect
         finally:
             self._agent.assignments.pop((assignment.run_id, assignment.n, False), None)
         if not assignment.lost:
             give_up(unsure)
 
     async def _ended(self, assignment: Assignment, ending: Ending) -> Twin:
-        """The step's twin, once none runs or may begin any more."""
+        """Bar a twin of the step from beginning, wait until a running one has ended or stop it, and return the twin."""
         now = self._environment.monotonic
         until = (assignment.started or now()) + (assignment.timeout_s or WAIT_MAX_S)
         while True:
@@ -128,6 +130,6 @@ class TwinKeeper:
         return task
 
     async def drain(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the writes that are under way."""
         if self._writing:
             await asyncio.wait(self._writing, timeout=5)

@@ -1,4 +1,4 @@
-"""What goes on with a claimed run: its code, replayed up to now, or the plan of its undos."""
+"""Makes the decider of a claimed run: its workflow code, replayed up to now, or the plan of its undos."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 async def replayed(
     claimed: ClaimedRun, workflows: Workflows, store: Schedulers, now: float, payload_max: int
 ) -> Decider | Undoing:
-    """The decider of a run as its history left it. Raises when its code no longer fits that, or is not loaded here."""
+    """Return the decider of a run, in the state in which the history ends. Raises if the run's code no longer fits the
+    history, or is not loaded here."""
     run = claimed.run
     delivered = [row for row in claimed.signals if row.delivered_seq]
     decider: Decider | Undoing
@@ -53,7 +54,7 @@ async def replayed(
 
 
 async def _families(run_id: str, store: Schedulers) -> dict[int, Family]:
-    """The run's children by the step that waits for each, with their own children."""
+    """Return the run's children, each with its own children, by the number of the step that waits for it."""
     found: dict[int, Family] = {}
     for child in await store.child_histories(run_id):
         if child.run.parent_n is not None:

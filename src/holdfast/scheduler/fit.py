@@ -1,7 +1,7 @@
-"""Does the code that is loaded here fit a run as it is recorded? Pure: a history in, what does not fit out.
+"""Finds out whether the code that is loaded here fits the recorded history of a run. Pure functions.
 
-It does what a scheduler would do on taking the run up: replays its code, or plans its undos, and delivers what waits to
-be delivered. Nothing is written, and no step is executed.
+They do what a scheduler would do after it claimed the run. They replay its code, or plan its undos, and deliver the
+outcomes and signals that are recorded and not delivered yet. They write nothing and execute no step.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "unknown workflow", "unknown version"
 UNKNOWN_STEP, UNKNOWN_UNDO = "unknown step", "unknown undo"
 REPLAY = "replay"
 PASSED_OVER = "passed over"
-"""Not a misfit: steps may come and go. But one that was renamed is a new one, and will be executed."""
+"""The code does not ask for a recorded step. This is allowed and only worth a note: a renamed step is a new step, and
+will be executed."""
 SET_ASIDE = "set aside"
-"""Not a misfit: the run goes on waiting. But a signal that was sent will not reach it."""
+"""A signal that was sent will not reach the run. This is allowed and only worth a note: the run goes on waiting."""
 
 
 class Misfit(NamedTuple):
-    """One way in which code and history differ."""
+    """One difference between the code and the history."""
 
     kind: str
-    """One of those above, or that of a `Drift`: drift, input, result, signal, fails."""
+    """One of the kinds above, or the kind of a `Drift`: drift, input, result, signal, fails."""
     message: str
     step: str | None = None
-    """The key of the step it is about."""
+    """The key of the step that differs."""
     recorded: str | None = None
     asked: str | None = None
 
     @property
     def is_note(self) -> bool:
-        """Worth knowing, and no reason not to deploy."""
+        """True if this is worth knowing, but no reason not to deploy the code."""
         return self.kind in (PASSED_OVER, SET_ASIDE)
 
 
@@ -56,8 +57,8 @@ def misfits(
     lanes: Mapping[int, Lane],
     families: Mapping[int, Family] | None = None,
 ) -> list[Misfit]:
-    """What of this run does not fit the workflows and steps that are loaded. `families` are its children, of a run that
-    takes itself back."""
+    """Return where this run does not fit the workflows and steps that are loaded. `families` are the run's children.
+    They are only needed if the run undoes itself."""
     run = history.run
     if _is_undoing(run):
         return _undos(history, find, lanes, families)
@@ -72,26 +73,27 @@ def misfits(
 
 
 def needs_families(run: RunRow) -> bool:
-    """Whether its children have to be known, too."""
+    """True if `misfits` needs the children of this run, too."""
     return _is_undoing(run)
 
 
 def _is_undoing(run: RunRow) -> bool:
-    """A stuck run is one that could not take itself back, or one whose steps wait for a person."""
-    stuck_at_it = run.state is RunState.STUCK and run.resume is not RunState.RUNNING
-    return RunState.UNDOING in {run.state, run.resume} or stuck_at_it
+    """True if the run undoes itself, or did before it was held or stuck."""
+    # A run is stuck because an undo gave up, or because its steps wait for a person. The latter resumes as running.
+    is_undo_stuck = run.state is RunState.STUCK and run.resume is not RunState.RUNNING
+    return RunState.UNDOING in {run.state, run.resume} or is_undo_stuck
 
 
 def _unknown(run: RunRow, workflows: Workflows) -> Misfit:
     versions = [version for name, version in workflows if name == run.workflow]
     if not versions:
         return Misfit(UNKNOWN_WORKFLOW, f"this code has no workflow {run.workflow}")
-    said = " and ".join(sorted(versions))
+    known = " and ".join(sorted(versions))
     plural = "versions" if len(versions) > 1 else "version"
     return Misfit(
         UNKNOWN_VERSION,
-        f"it is a run of version {run.version}; this code has {plural} {said}: keep the old one beside the new one until its "
-        "runs have ended",
+        f"it is a run of version {run.version}; this code has {plural} {known}: "
+        "keep the old version beside the new one until its runs have ended",
     )
 
 
@@ -113,8 +115,8 @@ def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> li
         found = _passed_over(decider.unasked(), turn, find)
         names = _deliver_rest(decider, history)
         for seq, why in [*turn.set_aside, *decider.take().set_aside]:
-            words = f"the signal {names.get(seq)!r} would be set aside: {why}"
-            found.append(Misfit(SET_ASIDE, words))
+            message = f"the signal {names.get(seq)!r} would be set aside: {why}"
+            found.append(Misfit(SET_ASIDE, message))
     except Drift as drift:
         return [_misfit(drift)]
     except HoldfastError as error:
@@ -129,7 +131,7 @@ def _misfit(drift: Drift) -> Misfit:
 
 
 def _steps(history: ClaimedRun, find: Find) -> list[Misfit]:
-    """Steps that are still to be executed, and whose input an agent with this code cannot read."""
+    """Find the steps that are still to be executed, and whose input an agent with this code cannot read."""
     found: list[Misfit] = []
     for row in history.steps:
         step = find(row.name) if row.kind is StepKind.CALL and row.state not in STEP_ENDED else None
@@ -142,26 +144,31 @@ def _steps(history: ClaimedRun, find: Find) -> list[Misfit]:
     return found
 
 
-def _passed_over(left: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
+def _passed_over(unasked: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
+    """Find the calls and children that are recorded and that the code does not ask for."""
     new = [issue.key for issue in turn.issued if issue.kind in (StepKind.CALL, StepKind.CHILD)]
     asked = f"{', '.join(new[:3])}{' …' if len(new) > 3 else ''}" if new else None
     instead = f"; it now asks for {asked}" if asked else ""
     found: list[Misfit] = []
-    for row in left:
+    for row in unasked:
         if row.kind not in (StepKind.CALL, StepKind.CHILD) or row.delivered_seq == 0:
             continue
         recorded = described(row.kind, row.name, row.input)
         if row.kind is StepKind.CALL and row.state not in STEP_ENDED and find(row.name) is None:
-            words = f"step {row.key!r} is {row.state}, and this code has no {row.name}: no agent with it can execute it{instead}"
-            found.append(Misfit(UNKNOWN_STEP, words, row.key, recorded, asked))
+            message = (
+                f"step {row.key!r} is {row.state}, and this code has no {row.name}: "
+                f"no agent with this code can execute it{instead}"
+            )
+            found.append(Misfit(UNKNOWN_STEP, message, row.key, recorded, asked))
         else:
-            words = f"the code does not ask for step {row.key!r} (yet), which is {row.state}{instead}"
-            found.append(Misfit(PASSED_OVER, words, row.key, recorded, asked))
+            message = f"the code does not ask for step {row.key!r} (yet), which is {row.state}{instead}"
+            found.append(Misfit(PASSED_OVER, message, row.key, recorded, asked))
     return found
 
 
 def _deliver_rest(decider: Decider, history: ClaimedRun) -> dict[int, str]:
-    """What is recorded and waits to be delivered. The names of all signals by the number they have, or would get."""
+    """Deliver the outcomes and signals that are recorded and not delivered yet. Return the names of all signals, by the
+    number in the history that each has or would get."""
     for step in history.steps:
         if step.delivered_seq is None and step.state in STEP_ENDED and decider.expects(step.n):
             decider.deliver(step.outcome, whole=True)
@@ -175,7 +182,7 @@ def _deliver_rest(decider: Decider, history: ClaimedRun) -> dict[int, str]:
 def _undos(
     history: ClaimedRun, find: Find, lanes: Mapping[int, Lane], families: Mapping[int, Family] | None
 ) -> list[Misfit]:
-    """What the run has to undo, or would have to if it failed now, and this code cannot."""
+    """Find the undos that the run needs, or would need if it failed now, and that this code cannot execute."""
     plan = Undoing(history.run, lanes=lanes, find=find, children=families)
     plan.replay(history.steps, [row for row in history.signals if row.delivered_seq])
     found: list[Misfit] = []

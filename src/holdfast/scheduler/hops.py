@@ -1,4 +1,4 @@
-"""What the code of a run did, as the hop that writes it. Pure."""
+"""Turns what the code of a run did into the hop that writes it. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store.operations import BeginUndo, Close, Hop
 
 
 def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
-    """Write into the hop what the code did, but for what it issued."""
+    """Add to the hop everything that the code did, except for the steps it issued."""
     if turn.dropped:
         hop.dropped = turn.dropped
     if turn.cancelled:
@@ -53,11 +53,13 @@ def _finish(hop: Hop, finish: Finish, owned: Owned, now: float) -> None:
 
 
 def _wake(run_id: str, key: str) -> NewSignal:
-    """The run leaves memory with this commit and must be taken up again: a signal that is not delivered yet sees to that."""
+    """Return a signal that makes a scheduler claim the run again: a run that has an undelivered signal can be claimed.
+    The run leaves memory with this commit, and it has to go on."""
     return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')
 
 
-def says_nothing(hop: Hop) -> bool:
+def is_empty(hop: Hop) -> bool:
+    """True if there is nothing to write."""
     return not (
         hop.begin
         or hop.outcomes
@@ -79,8 +81,8 @@ def says_nothing(hop: Hop) -> bool:
 
 
 def cancelled_without_code(claimed: ClaimedRun) -> Hop | None:
-    """Of a run whose code no longer fits it, and that somebody cancels: what it did is undone by its rows alone. None: nobody
-    cancels it."""
+    """Return the hop that cancels a run whose code no longer fits it. The rows alone say what there is to undo. None if
+    nobody asked to cancel the run."""
     run = claimed.run
     asked = [row for row in claimed.signals if row.name == CANCEL and row.delivered_seq is None]
     if run.state is not RunState.RUNNING or not asked:

@@ -1,7 +1,7 @@
-"""How long what is left of a run takes: learned from runs that were followed to their end.
+"""Learns how long runs take from each of their landmarks to their end.
 
-A sample of runs is followed, so that busy schedulers do not count all day. Of those that succeed, the time from each
-landmark to the end is counted.
+A scheduler follows only a sample of its runs, because following every run would cost a busy one too much. When a run it
+follows succeeds, it counts the time from each landmark to the end.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from holdfast.environment import StoreClock
 from holdfast.model import StepRow
 
 LANDMARKS_MAX = 300
-"""Of one run."""
+"""How many landmarks a scheduler notes for one run."""
 
 
 class Trace:
-    """When one run came by which landmark."""
+    """The times at which one run reached its landmarks."""
 
     __slots__ = ("_base_n", "_first", "_started_at", "_workflow")
 
@@ -26,20 +26,21 @@ class Trace:
         self._first: dict[tuple[str, int], float] = {}
 
     def issued(self, n: int, name: str, at: float) -> None:
+        """Note that the run asked for a step. The first step at a landmark counts."""
         landmark = (name, mark_of(n - self._base_n))
         if landmark not in self._first and len(self._first) < LANDMARKS_MAX:
             self._first[landmark] = at
 
     def count(self, durations: DurationCounts, at: float) -> None:
-        """The run succeeded."""
+        """Count how long the run took from each landmark. Called when the run has succeeded."""
         if self._started_at is not None:
             durations.add(start_name(self._workflow), at - self._started_at)
         for (name, mark), since in self._first.items():
             durations.add(rest_name(self._workflow, name, mark), at - since)
 
 
-class Followed:
-    """Chooses which runs are followed: at most `per_s` a second begin to be."""
+class TraceSampler:
+    """Chooses the runs that a scheduler follows: at most `per_s` new ones per second."""
 
     def __init__(self, clock: StoreClock, per_s: float) -> None:
         self._clock, self._per_s = clock, per_s
@@ -48,6 +49,7 @@ class Followed:
     def follow(
         self, workflow: str, *, base_n: int = 0, started_at: float | None, steps: Iterable[StepRow] = ()
     ) -> Trace | None:
+        """Return a new trace for this run, or None if the scheduler does not follow it."""
         now = self._clock.now()
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
         self._at = now

@@ -1,4 +1,4 @@
-"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, and let runs that wait leave memory."""
+"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, let waiting runs leave memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class SchedulerLoops:
         environment: Environment,
         clock: StoreClock,
     ) -> None:
-        """`claim` is the scheduler's, guarded by its node; `declare` tells the store of code that was declared since."""
+        """`claim` is the scheduler's `claim`, guarded by its node. `declare` records the code that was declared since
+        the node registered."""
         self._scheduler, self._loops, self._claim, self._declare = scheduler, loops, claim, declare
         self._environment, self._clock = environment, clock
 
@@ -42,7 +43,7 @@ class SchedulerLoops:
         while not loops.is_over:
             await loops.wait(Bell.OUTCOMES, loops.config.poll_s)
             await loops.guarded("delivering", self._scheduler.collect)
-            # What is not in memory here may be claimable by now.
+            # Some outcomes may belong to runs that are in nobody's memory. Those runs can be claimed now.
             loops.bells.ring_here(Bell.RUNS)
 
     async def _fire_timers(self) -> None:
@@ -52,7 +53,7 @@ class SchedulerLoops:
             scheduler.fire()
             if scheduler.joins_due or now() >= look_at:
                 scheduler.joins_due = False
-                await loops.guarded("answering those who joined", scheduler.answer_joins)
+                await loops.guarded("answering joined steps", scheduler.answer_joins)
             if now() >= look_at:
                 if await loops.guarded("firing timers", scheduler.fire_sleeping):
                     loops.bells.ring_here(Bell.RUNS)

@@ -1,6 +1,7 @@
-"""What the code of a run asked for, as rows: steps, waits and children of the hop in the making.
+"""Makes the rows for what the code of a run asked for: the steps, waits and children of the next hop.
 
-A step that this node's own agent has a place for is issued already leased to it, so that nobody needs to claim it.
+If this node's own agent has a place for a step, the step is issued with a lease for that agent. Then nobody needs to
+claim it.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from holdfast.workflow.step import Step
 
 
 class LaneNumbers:
-    """The numbers of lanes, as far as this node has asked for them."""
+    """The numbers of the lanes that this node has asked the store for."""
 
     def __init__(self, store: Schedulers) -> None:
         self._store = store
         self.numbers: dict[LaneKey, int] = {}
 
     def know(self, issues: Sequence[Issue]) -> bool:
+        """True if the lanes of all these steps have a number here."""
         return all(issue.step is None or lane_key(issue.step) in self.numbers for issue in issues)
 
     async def learn(self) -> None:
-        """Number the lanes of all steps with their declared needs."""
+        """Get the numbers for the lanes of all declared steps, with the needs that they declare."""
         await self.number(registry.steps.values())
 
     async def number(self, steps: Iterable[Step[Any, Any]]) -> None:
+        """Get the numbers for the lanes of these steps. The store adds the lanes it does not have."""
         missing = [lane for lane in dict.fromkeys(map(lane_key, steps)) if lane not in self.numbers]
         if missing:
             self.numbers.update(zip(missing, await self._store.number_lanes(missing), strict=True))
@@ -55,10 +58,10 @@ class Issuing:
         self.lanes = lanes
         self._seat, self._clock, self._config, self._set_timer = seat, clock, config, set_timer
         self.unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
-        """Rows of the hop in the making whose lane has no number here yet."""
+        """Rows of the next hop whose lane has no number here yet."""
 
     def issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
-        """The rows of these issues; children go into the hop, and what is leased to this node into `leases`."""
+        """Return the rows for these steps. Add child runs to the hop, and steps leased to this node to `leases`."""
         rows: list[NewStep] = []
         seat, numbers = self._seat, self.lanes.numbers
         if owned.trace is not None:
@@ -120,7 +123,8 @@ class Issuing:
 
 
 def is_derived(child: NewRun) -> bool:
-    """Its id was made of its parent's, not chosen: nobody else is likely to have it."""
+    """True if the child's id was made from its parent's id, and not chosen by the code. Hardly any other run has such
+    an id."""
     return child.id.startswith(f"{child.parent_id}/")
 
 

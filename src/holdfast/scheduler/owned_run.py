@@ -1,7 +1,7 @@
-"""One run in a scheduler's memory: its decider, what waits to be delivered, and the hop in flight.
+"""One run in a scheduler's memory: its decider, its inbox, and the hop in flight.
 
-At most one hop of a run is in flight. What arrives meanwhile waits in the inbox and goes into the next hop, which is
-when it would have been committed anyway.
+At most one hop of a run is in flight. Outcomes and signals that arrive meanwhile wait in the inbox for the next hop.
+They lose no time: they could not be committed any sooner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Arrival = Outcome | SignalRow
 
 
 class Lease(msgspec.Struct, gc=False):
-    """A step issued already leased to the issuing node: what an agent needs to begin it."""
+    """A step that was issued with a lease for this node, with what its agent needs to begin the step."""
 
     run_id: str
     n: int
@@ -29,23 +29,24 @@ class Lease(msgspec.Struct, gc=False):
 
 
 class Seat(Protocol):
-    """How a scheduler hands steps to whoever executes them in the same node. It does not know who that is."""
+    """How a scheduler gives steps to the agent in the same node, without knowing that agent."""
 
     def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
-        """Keep a place for this step of a run of this workflow and namespace; False when there is none, or it must wait."""
+        """Keep a place for this step of a run of this workflow and namespace. False if there is no place, or if the
+        step must wait."""
 
     def begin(self, leases: list[Lease]) -> None:
-        """The leases are committed: begin."""
+        """Begin these steps. Their leases are committed."""
 
     def release(self, leases: list[Lease]) -> None:
-        """Places reserved for steps that were not issued after all."""
+        """Free the places that were reserved for these steps, because the steps were not issued after all."""
 
     def stop(self, run_id: str, steps: list[int]) -> None:
-        """These steps were cancelled."""
+        """Stop these steps. The run does not want them any more, or they ended elsewhere."""
 
 
 class Owned:
-    """A run this node owns."""
+    """A run that this node owns."""
 
     __slots__ = (
         "decider",
@@ -86,19 +87,20 @@ class Owned:
         self.parent_id, self.parent_n = parent_id, parent_n
         self.inbox: list[Arrival] = []
         self.pending: set[int] = set()
-        """n of what waits in the inbox or is in the hop in flight: a second look at the store must not add it again."""
+        """The numbers of the steps whose outcomes are in the inbox or in the hop in flight. When the scheduler reads
+        them from the store once more, it must not add them again."""
         self.signals_seen: set[int] = set()
         self.mine: set[int] = set()
-        """n of steps leased to this node's own agent."""
+        """The numbers of the steps that this node's own agent has."""
         self.published: dict[str, Any] = {}
         self.in_flight = False
         self.quiet_since = 0.0
         self.trace: Trace | None = None
-        """When it came by its landmarks, if this run is followed."""
+        """The times at which the run reached its landmarks, if the scheduler follows this run."""
 
     @classmethod
     def of(cls, run: RunRow, decider: Decider | Undoing) -> Owned:
-        """A run that was claimed."""
+        """Return a run that was just claimed."""
         return cls(
             run.id,
             run.fence,
@@ -112,7 +114,7 @@ class Owned:
         )
 
     def arrive(self, arrival: Arrival) -> bool:
-        """Keep an arrival for the next hop; False when it is known already."""
+        """Keep an outcome or a signal for the next hop. False if it is known already."""
         if type(arrival) is Outcome:
             if arrival.n in self.pending:
                 return False
@@ -126,7 +128,8 @@ class Owned:
         return True
 
     def unrecorded(self) -> list[Outcome]:
-        """Outcomes of this node's own agent that wait in the inbox: nobody has recorded them. (A timer has the fence 0.)"""
+        """Return the outcomes in the inbox that come from this node's own agent. Nobody has recorded them yet. (The
+        outcome of a timer has the fence 0 and is not among them.)"""
         return [item for item in self.inbox if type(item) is Outcome and item.fence]
 
     @property

@@ -1,8 +1,8 @@
-"""The Scheduler: owns runs, lets their deciders run on, and commits what they decide, one hop at a time.
+"""The Scheduler owns runs. It lets their deciders run on, and commits what they decide, one hop at a time.
 
-May change: the runs it owns, and the steps it issues for them. Must never: execute a step, or talk to a remote service.
-Every hop names the fence its node got with the run; once that is raised by somebody else, the run leaves memory and
-nothing it still wanted to write happens.
+It may change the runs it owns, and the steps it issues for them. It must never execute a step or talk to a remote
+service. Every hop names the fence that the node got with the run. When somebody else has raised that fence, the store
+refuses the hop, and the run leaves this node's memory.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from holdfast.model import (
     StepState,
 )
 from holdfast.scheduler.driver import Workflows, replayed
-from holdfast.scheduler.hops import cancelled_without_code, complete, says_nothing
-from holdfast.scheduler.landmarks import Followed
+from holdfast.scheduler.hops import cancelled_without_code, complete, is_empty
+from holdfast.scheduler.landmarks import TraceSampler
 from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
 from holdfast.scheduler.owned_run import Arrival, Lease, Owned, Seat
 from holdfast.scheduler.timers import Timers
@@ -47,25 +47,26 @@ from holdfast.workflow.step import Step
 log = logging.getLogger("holdfast.scheduler")
 
 REFUSED_MAX = 5
-"""Refused hops of one run in this node before a person should look. One or two are a race; five are a bug."""
+"""How many hops of one run the store may refuse in this node. One or two refusals are a race. After more than five, the
+run is held, because a person should look."""
 
 Then = Callable[[Any], None]
 """Called with the answer to a write, or with the exception that ended it."""
 
 
 class SchedulerHost(Protocol):
-    """What a scheduler needs of its node."""
+    """What a scheduler needs from its node."""
 
     def submit(self, op: Op, then: Then) -> None:
-        """Write this with the next commit, then call `then`."""
+        """Write this with the next commit, then call `then` with the answer."""
 
     def record(self, outcome: Outcome) -> None:
-        """Record an outcome of this node's agent that goes with no hop."""
+        """Record an outcome of this node's agent that is part of no hop."""
 
     def ring(self, bell: Bell) -> None: ...
 
     def run_ended(self, run_id: str, close: Close) -> None:
-        """A run has ended here."""
+        """React to the end of a run that this node owned."""
 
 
 class Scheduler:
@@ -82,8 +83,8 @@ class Scheduler:
         durations: DurationCounts,
         only: set[str] | None = None,
     ) -> None:
-        """`durations` is where the node counts how long things take. `only` are the runs it works on, if not on whatever there
-        is: their children are added as they come."""
+        """`durations` is where the node counts how long things take. If `only` is given, the scheduler works only on
+        these runs. It adds their children to them."""
         self._store, self._node = store, node
         self._submit, self._record, self._ring, self._run_ended = (
             host.submit,
@@ -97,28 +98,29 @@ class Scheduler:
         self.runs: dict[str, Owned] = {}
         self.timers = Timers()
         self.joining: set[str] = set()
-        """Runs in memory that wait for a run they may not own."""
+        """Runs in memory that wait for a run which may have another parent, or none."""
         self.joins_due = False
         self._issuing = Issuing(LaneNumbers(store), seat, clock, config, self.timers.set)
         self.closing = False
         self._behind = False
-        """The last look at what waits to be delivered was cut off: look again once this much is committed."""
+        """True if the last read of undelivered outcomes did not get all of them. The scheduler reads again when it has
+        committed some of those it got."""
         self._refused: dict[str, int] = {}
-        self._followed = Followed(clock, config.rests_per_s)
-        self._doing: set[asyncio.Future[None]] = set()
-        self._holding: list[Owned] = []
-        """Runs that left memory to be held, which the store has not answered yet."""
+        self._traces = TraceSampler(clock, config.rests_per_s)
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._being_held: list[Owned] = []
+        """Runs that left memory because they are to be held, and for which the store has not answered yet."""
         self._unsubmitted: list[Hop] = []
         """Hops that wait for the number of a lane."""
 
-    # --- taking runs up ---------------------------------------------------------------------------------------------
+    # --- starting and claiming runs ---------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
         return 0 if self.closing else self._config.runs_max - len(self.runs)
 
     def begin(self, run: NewRun, then: Then) -> bool:
-        """Start a run here, its first steps in the same commit; False when it must be started another way."""
+        """Start a run here, with its first steps in the same commit. False if it must be started another way."""
         workflow = self._workflows.get((run.workflow, run.version))
         if workflow is None or self.room <= 0 or run.id in self.runs:
             return False
@@ -142,10 +144,10 @@ class Scheduler:
             workflow=run.workflow,
             namespace=run.namespace,
         )
-        owned.trace = self._followed.follow(run.workflow, started_at=at)
+        owned.trace = self._traces.follow(run.workflow, started_at=at)
         try:
             decider.begin()
-        except Drift:  # its input cannot be read: whoever claims it holds it
+        except Drift:  # The code cannot read its input. The run is held by the scheduler that claims it.
             decider.close()
             return False
         turn = decider.take()
@@ -158,7 +160,7 @@ class Scheduler:
         return True
 
     async def claim(self) -> int:
-        """Claim what waits for a scheduler, as far as there is room."""
+        """Claim as many runs as there is room for, and return how many."""
         limit = min(self.room, self._config.claim_max)
         if limit <= 0 or not self._workflows:
             return 0
@@ -171,7 +173,7 @@ class Scheduler:
         return len(claimed)
 
     async def claim_one(self, run_id: str) -> bool:
-        """Go on with this run at once, if nobody owns it."""
+        """Claim this run at once, if nobody owns it. True if this node has it now."""
         if run_id in self.runs or self.room <= 0:
             return False
         claimed = await self._store.claim_run(self._node, run_id)
@@ -181,7 +183,7 @@ class Scheduler:
         return True
 
     async def _adopt(self, claimed: ClaimedRun) -> None:
-        """Replay a claimed run, and deliver what waits for it."""
+        """Replay a claimed run, and deliver the outcomes and signals that wait for it."""
         run = claimed.run
         try:
             published = json.loads(run.published or "{}")
@@ -193,16 +195,17 @@ class Scheduler:
                 await self._hold(run, "drift", changed)
             return
         except StoreError:
-            raise  # nothing is wrong with the run: its node gives it back
+            raise  # Nothing is wrong with the run. The node hands it back.
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
         except (ValueError, RecursionError, msgspec.MsgspecError) as broken:
-            # Somebody wrote to the database by hand. Other runs must not wait for this one.
+            # Somebody changed the rows by hand. Hold this run, so that the others do not have to wait for it.
             await self._hold(run, "replay", HoldfastError(f"what is recorded of it cannot be read: {broken}"))
             return
         if run.id in self.runs:
-            # It was taken from this node, which has not noticed yet, and claimed again by it: what was known of it is over.
+            # The run was taken from this node, which did not notice, and this node has claimed it again. What it knew
+            # about the run is no longer true.
             before = self.runs[run.id]
             self._leave(before)
             self._record_apart(before.unrecorded())
@@ -212,7 +215,7 @@ class Scheduler:
             await self._add_children(run.id)
         if run.state is RunState.RUNNING:
             whole = run.started_at if run.generation == 1 and run.retry_of is None else None
-            owned.trace = self._followed.follow(
+            owned.trace = self._traces.follow(
                 run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
         self.runs[run.id] = owned
@@ -235,7 +238,7 @@ class Scheduler:
         self._ring(Bell.ENDED)
 
     def _undo_without_code(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
-        """A run that somebody cancels although its code no longer fits."""
+        """Cancel a run whose code no longer fits it, if somebody asked for that. False if nobody did."""
         hop, run = cancelled_without_code(claimed), claimed.run
         if hop is None:
             return False
@@ -243,34 +246,35 @@ class Scheduler:
 
         def answered(answer: Any) -> None:
             if answer is not Answer.ACCEPTED:
-                self._give_back(run.id, run.fence)
+                self._hand_back(run.id, run.fence)
             self._ring(Bell.OUTCOMES)
 
         self._submit(hop, answered)
         return True
 
     def _hold_soon(self, owned: Owned, note: str) -> None:
-        self._holding.append(owned)
+        """Hold a run that has left memory. This may be called where nothing can be awaited."""
+        self._being_held.append(owned)
 
         async def hold() -> None:
             try:
                 await self._store.hold_run(owned.run_id, owned.fence, note)
-            except Exception:  # noqa: BLE001  the same
-                self._give_back(owned.run_id, owned.fence)  # whoever claims it next finds the same
+            except Exception:  # noqa: BLE001  the node that claims the run next finds the same reason to hold it
+                self._hand_back(owned.run_id, owned.fence)
             finally:
-                self._holding.remove(owned)
+                self._being_held.remove(owned)
 
         self._soon(hold())
 
     def _soon(self, coro: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coro)
-        self._doing.add(task)
-        task.add_done_callback(self._doing.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
     def deliver(self, outcome: Outcome) -> bool:
-        """Take an outcome from an agent in this node; False when the run is not in memory here."""
+        """Take an outcome from this node's agent. False if the run is not in memory here."""
         owned = self.runs.get(outcome.run_id)
         if owned is None or outcome.n not in owned.mine:
             return False
@@ -280,18 +284,19 @@ class Scheduler:
         return True
 
     def note_lease(self, run_id: str, n: int) -> None:
-        """This node's agent claimed a step: if its run lives here too, the outcome need not go through the store first."""
+        """Note that this node's agent has claimed a step. If the run is in memory here, the agent gives the outcome to
+        it directly, and the store gets it with the next hop."""
         if owned := self.runs.get(run_id):
             owned.mine.add(n)
 
     def forget_lease(self, run_id: str, n: int) -> None:
-        """A step leased to this node goes back to the store: its outcome will come from there."""
+        """Note that this node's agent no longer has this step. The outcome will come from the store."""
         if owned := self.runs.get(run_id):
             owned.mine.discard(n)
-            self._rest(owned)
+            self._mark_quiet(owned)
 
     async def collect(self) -> int:
-        """Deliver what others recorded for runs in memory."""
+        """Deliver what others recorded for the runs in memory. Return for how many runs there was something."""
         if not self.runs:
             return 0
         found = await self._store.undelivered(self._node, self._config.claim_max)
@@ -301,7 +306,7 @@ class Scheduler:
             if owned is None or not owned.decider.expects(outcome.n):
                 continue
             if outcome.n in owned.mine:
-                # Somebody else ended it while this node's agent still runs it: the leader, or its twin.
+                # The leader or a twin ended the step while this node's agent still executes it.
                 owned.mine.discard(outcome.n)
                 if self._seat is not None:
                     self._seat.stop(outcome.run_id, [outcome.n])
@@ -317,12 +322,13 @@ class Scheduler:
         return len(touched)
 
     def fire(self) -> int:
-        """Deliver the timers that came due, of runs in memory."""
+        """Deliver the timers of runs in memory that have come due, and return how many."""
         now, fired = self._clock.now(), 0
         for run_id, n in self.timers.take_due(now):
             owned = self.runs.get(run_id)
             wait = None if owned is None else owned.decider.waiting.get(n)
-            # A hop that was never written may have left its timer here; its number is another's by now.
+            # The entry may be stale: a hop that was never written may have set this timer, and another step may have
+            # its number now.
             if (
                 owned is None
                 or wait is None
@@ -336,20 +342,20 @@ class Scheduler:
         return fired
 
     async def fire_sleeping(self) -> int:
-        """Record due timers of runs that are in nobody's memory, so that they can be claimed."""
+        """Record the due timers of runs that are in nobody's memory, so that the runs can be claimed."""
         return await self._store.fire_timers(self._config.claim_max)
 
     async def next_sleeping(self) -> float | None:
-        """When the earliest timer of a run that is in nobody's memory comes due."""
+        """Return when the earliest timer of a run that is in nobody's memory comes due."""
         return await self._store.next_timer()
 
     def look_at_joins(self) -> None:
-        """A run has ended that one in memory here may have joined: its loop should look."""
+        """Make the loop call `answer_joins` soon: a run has ended, and a run in memory here may have joined it."""
         self.joins_due = True
         self.timers.changed.set()
 
     async def answer_joins(self) -> int:
-        """Tell those who joined a run how it ended."""
+        """End the steps that joined a run which has ended. Return how many."""
         answered = await self._store.answer_joins(self._config.claim_max)
         if answered:
             self._ring(Bell.OUTCOMES)
@@ -358,8 +364,8 @@ class Scheduler:
     # --- one hop ------------------------------------------------------------------------------------------------------
 
     def _advance(self, owned: Owned, *, is_adopted: bool = False) -> None:
-        """Deliver the inbox, let the code run on, submit the hop. The code of a run that was just adopted may have more to say than
-        what is delivered to it now."""
+        """Deliver the inbox, let the code run on, and submit the hop. A run that was just adopted gets a hop even if
+        its inbox is empty: its code may have asked for something during the replay."""
         if owned.in_flight or not (owned.inbox or is_adopted):
             return
         hop = Hop(owned.run_id, owned.fence)
@@ -377,7 +383,7 @@ class Scheduler:
         self._commit(owned, hop, turn, None)
 
     def _delivered(self, owned: Owned, hop: Hop, arrived: list[Arrival]) -> Turn:
-        """Deliver what arrived, in its order, and take what the code did with it."""
+        """Deliver what arrived, in its order, and return what the code did with it."""
         decider = owned.decider
         outcomes: list[Outcome] = []
         signals: list[tuple[int, int]] = []
@@ -385,8 +391,9 @@ class Scheduler:
             if type(item) is Outcome:
                 is_recorded = item.fence is None
                 if decider.done if is_recorded else not decider.expects(item.n):
-                    # Of a code that has ended, what is recorded stays undelivered, for the generation that follows. What this node
-                    # did itself and the code no longer waits for was given up while it ran: the store would refuse it.
+                    # If the code has ended, a recorded outcome stays undelivered, for the next generation. If an
+                    # outcome comes from this node's agent and the code no longer waits for it, the code gave up the
+                    # step while it ran, and the store would refuse the outcome.
                     continue
                 item.seq = decider.deliver(item, whole=is_recorded)
                 outcomes.append(item)
@@ -397,21 +404,21 @@ class Scheduler:
         return decider.take()
 
     async def learn_lanes(self) -> None:
-        """Number the lanes of all steps, so that issuing one needs no look-up."""
+        """Get the lane numbers of all declared steps, so that issuing a step needs no question to the store."""
         await self._issuing.lanes.learn()
 
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
-        """Complete the hop by what the code did, and submit it."""
+        """Add to the hop what the code did, and submit it."""
         leases: list[Lease] = []
         if turn.finish is not None and turn.finish.how == "continued":
-            # The history goes with this hop: waits that it began or ended are not written any more.
+            # This hop removes the history. So there is no need to write what the code began, ended or set aside.
             turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
         complete(hop, turn, owned, self._clock.now())
-        if says_nothing(hop):
+        if is_empty(hop):
             owned.in_flight = False
-            self._rest(owned)
+            self._mark_quiet(owned)
             if then is not None:
                 then(Answer.ACCEPTED)
             return
@@ -424,16 +431,17 @@ class Scheduler:
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def known_runs(self) -> list[tuple[str, int]]:
-        """(run, fence) of what this node owns, as far as it knows."""
-        return [(owned.run_id, owned.fence) for owned in (*self.runs.values(), *self._holding)]
+        """Return (run, fence) of each run that this node believes it owns."""
+        return [(owned.run_id, owned.fence) for owned in (*self.runs.values(), *self._being_held)]
 
     def known_steps(self) -> Iterator[tuple[str, int, int]]:
-        """(run, n, fence) of steps that this node's agent has ended, and whose outcome is not with the writer yet: it waits for
-        the hop in flight, or for the lanes of the next one."""
+        """Yield (run, n, fence) of each step that this node's agent has ended and whose outcome the writer does not
+        have yet. The outcome waits until the hop in flight is answered, or until the lanes of the next hop have
+        numbers."""
         for owned in self.runs.values():
-            yield from _places(owned.unrecorded())
+            yield from _step_refs(owned.unrecorded())
         for hop in self._unsubmitted:
-            yield from _places(hop.outcomes)
+            yield from _step_refs(hop.outcomes)
 
     async def _number(
         self,
@@ -443,17 +451,17 @@ class Scheduler:
         leases: list[Lease],
         then: Then | None,
     ) -> None:
-        """The code asked for needs that have no lane yet: number it, then commit."""
+        """Submit a hop with steps whose lanes have no number here yet, as soon as they have."""
         try:
             lanes = self._issuing.lanes
             await lanes.number(step for _, step in rows)
             for row, step in rows:
                 row.lane = lanes.numbers[lane_key(step)]
-        except Exception as error:  # noqa: BLE001  a run whose hop is never answered would stand still
-            # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
+        except Exception as error:  # noqa: BLE001  if the hop got no answer, the run would stand still
+            # The code has gone on, and nothing of that is written. The node that claims the run next replays it.
             self._evict(owned, error, leases)
             self._record_apart([*hop.outcomes, *owned.unrecorded()])
-            self._give_back(owned.run_id, owned.fence)
+            self._hand_back(owned.run_id, owned.fence)
             if then is not None:
                 then(error)
             return
@@ -464,18 +472,19 @@ class Scheduler:
     def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], then: Then | None, answer: Any) -> None:
         if self._refused and answer is Answer.ACCEPTED:
             self._refused.pop(owned.run_id, None)
-        self._take_up(owned, hop, leases, answer)
+        self._go_on(owned, hop, leases, answer)
         if then is not None:
             then(answer)
 
-    def _take_up(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
-        """Go on after a hop: begin what it leased, tell who waits, and deliver what came meanwhile."""
+    def _go_on(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
+        """Go on after a hop was answered: begin the steps that it leased to this node, ring the bells, and deliver what
+        has arrived meanwhile."""
         owned.in_flight = False
         if answer is not Answer.ACCEPTED:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
                 self._record_apart([*hop.outcomes, *owned.unrecorded()])
-                self._let_others(owned, hop, answer)
+                self._hand_back_refused(owned, hop, answer)
             return
         for outcome in hop.outcomes:
             owned.pending.discard(outcome.n)
@@ -500,15 +509,14 @@ class Scheduler:
             self._continue(owned, hop)
         elif hop.park or hop.undo is not None:
             self._leave(owned)
-            self._record_apart(
-                owned.unrecorded()
-            )  # this node's agent may have claimed and ended a step of it meanwhile
+            # This node's agent may have claimed and ended a step of the run meanwhile.
+            self._record_apart(owned.unrecorded())
             if hop.sends:
                 self._ring(Bell.RUNS)
         elif owned.inbox:
             self._advance(owned)
         else:
-            self._rest(owned)
+            self._mark_quiet(owned)
 
     def _children_asked(self, owned: Owned, hop: Hop) -> None:
         if self._only is not None:
@@ -516,13 +524,14 @@ class Scheduler:
         self._ring(Bell.RUNS)
         if any(child.joins for child in hop.children):
             self.joining.add(owned.run_id)
-            self.look_at_joins()  # it may have joined a run that had ended
+            self.look_at_joins()  # the run that it joined may have ended before
         if any(child.retry_of is not None or not is_derived(child) for child in hop.children):
-            # Its id may have been taken, or it had succeeded before: then its step was told so in this commit.
+            # This commit may have ended the step: another run had the id, or the previous child had succeeded.
             self._ring(Bell.OUTCOMES)
 
     async def _add_children(self, run_id: str) -> None:
-        """Work on the run's own children, too. Asked of the store: an id that the code chose may be another's run."""
+        """Work on the run's own children, too. The store says which they are: the code may have chosen an id that
+        another run has."""
         if self._only is None:
             return
         children = await self._store.children(run_id)
@@ -569,12 +578,14 @@ class Scheduler:
         self._commit(owned, Hop(owned.run_id, owned.fence), owned.decider.take(), None)
         self._ring(Bell.OUTCOMES)
 
-    def _rest(self, owned: Owned) -> None:
-        if not owned.mine:  # else it is not quiet: its next step is being executed here
+    def _mark_quiet(self, owned: Owned) -> None:
+        """Note that the run waits from now on, unless this node's agent executes one of its steps."""
+        if not owned.mine:
             owned.quiet_since = self._clock.now()
 
     def _leave(self, owned: Owned) -> None:
-        # A run that was given back may have been claimed again before its node heard that the first was done.
+        # This node may have handed the run back and claimed it again, before it heard that the hand-back was committed.
+        # Then the dict has the newer one.
         if self.runs.get(owned.run_id) is owned:
             del self.runs[owned.run_id]
             if self.joining:
@@ -582,38 +593,42 @@ class Scheduler:
         owned.decider.close()
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
-        """A hop was refused: what this node believes of the run is no longer true. The store knows better."""
+        """Remove a run from memory, because what this node knows about it is no longer true."""
         level = logging.WARNING if isinstance(answer, StoreError) else logging.INFO
         log.log(level, "run %s left memory: %s", owned.run_id, answer)
         if reserved and self._seat is not None:
             self._seat.release(reserved)
         self._leave(owned)
 
-    def _let_others(self, owned: Owned, hop: Hop, answer: Any) -> None:
-        """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
-        next replays it. A run whose hops are refused again and again is held, so that a person looks at what the store
-        says."""
+    def _hand_back_refused(self, owned: Owned, hop: Hop, answer: Any) -> None:
+        """Hand back a run whose hop was refused, or hold it if that happened too often.
+
+        A refused hop does not mean that this node has lost the run. If the node still owns it, the node hands it back,
+        and the node that claims it next replays it. If hops of the run are refused again and again, the run is held, so
+        that a person looks at what the store says.
+        """
         if hop.next_input is not None:
-            # It may have happened, with its answer lost: then this is the fence it left.
-            self._give_back(owned.run_id, owned.fence + 1)
+            # The hop may have been committed, and only its answer was lost. Then the run has this fence.
+            self._hand_back(owned.run_id, owned.fence + 1)
         refused = self._refused[owned.run_id] = self._refused.get(owned.run_id, 0) + 1
         if refused > REFUSED_MAX:
             del self._refused[owned.run_id]
-            said = str(answer) if isinstance(answer, StoreError) else ""
-            message = f"the store refused {refused} of its hops{f': {said}' if said else ''}"
+            reason = str(answer) if isinstance(answer, StoreError) else ""
+            message = f"the store refused {refused} of its hops{f': {reason}' if reason else ''}"
             log.warning("run %s is held: %s", owned.run_id, message)
-            self._hold_soon(owned, hold_note("refused", HoldfastError(message), said=said, times=refused))
+            self._hold_soon(owned, hold_note("refused", HoldfastError(message), said=reason, times=refused))
             return
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
-        self._give_back(owned.run_id, owned.fence)
+        self._hand_back(owned.run_id, owned.fence)
 
-    def _give_back(self, run_id: str, fence: int) -> None:
-        """A run that is in this node's memory no longer, and still its own as far as the store knows."""
+    def _hand_back(self, run_id: str, fence: int) -> None:
+        """Hand back a run that is no longer in this node's memory, and that the store still counts as this node's."""
         self._submit(Hop(run_id, fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
     def _record_apart(self, outcomes: Iterable[Outcome]) -> None:
-        """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
+        """Record outcomes of this node's agent without a hop: the run has left memory, but the agent may still have the
+        steps."""
         for outcome in outcomes:
             if outcome.fence:
                 outcome.seq = None
@@ -622,7 +637,7 @@ class Scheduler:
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def park_quiet(self) -> int:
-        """Let runs that wait leave memory: those quiet for long, and sooner when there is no room."""
+        """Let runs that have waited for long leave memory, sooner if there is no room. Return how many there are."""
         limit_s = self._config.park_after_s if self.room > 0 else min(1.0, self._config.park_after_s)
         before = self._clock.now() - limit_s
         quiet = [owned for owned in self.runs.values() if owned.quiet and owned.quiet_since < before]
@@ -631,7 +646,7 @@ class Scheduler:
         return len(quiet)
 
     def park_all(self) -> None:
-        """This node stops: hand every run that is not in the middle of a hop back to the store."""
+        """Hand back every run that has no hop in flight. Called when this node stops."""
         self.closing = True
         for owned in list(self.runs.values()):
             if not owned.in_flight:
@@ -640,25 +655,27 @@ class Scheduler:
     def _park(self, owned: Owned) -> None:
         owned.in_flight = True
         hop = Hop(owned.run_id, owned.fence, park=True)
-        self._submit(hop, partial(self._take_up, owned, hop, []))
+        self._submit(hop, partial(self._go_on, owned, hop, []))
 
     async def check_lost(self) -> int:
-        """Drop runs that somebody else owns by now."""
-        held = {owned.run_id: owned.fence for owned in self.runs.values() if not owned.in_flight}
-        lost = await self._store.lost_runs(self._node, list(held.items())) if held else []
+        """Remove from memory the runs that this node no longer owns. Return how many the store named."""
+        fences = {owned.run_id: owned.fence for owned in self.runs.values() if not owned.in_flight}
+        lost = await self._store.lost_runs(self._node, list(fences.items())) if fences else []
         for run_id in lost:
             owned = self.runs.get(run_id)
-            # What was asked about may be over: it went on as new, or left and came back, and that one is ours.
-            if owned is not None and not owned.in_flight and owned.fence == held[run_id]:
+            # The fence may have changed since the question: the run continued as new, or left and was claimed again.
+            # Then this node owns it.
+            if owned is not None and not owned.in_flight and owned.fence == fences[run_id]:
                 self._evict(owned, "another node owns it", [])
         return len(lost)
 
     def abandon(self) -> None:
-        """This node lost its lease: forget everything, write nothing."""
+        """Forget every run, and write nothing. Called when this node has lost its lease."""
         self.closing = True
         for owned in list(self.runs.values()):
             self._leave(owned)
 
 
-def _places(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, int, int]]:
+def _step_refs(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, int, int]]:
+    """Return (run, n, fence) of the steps that these outcomes belong to."""
     return ((one.run_id, one.n, one.fence) for one in outcomes if one.fence is not None)

@@ -1,4 +1,7 @@
-"""The timers of runs in memory, by when they come due. An entry may be stale: whoever takes it asks the run whether it still waits."""
+"""The timers of the runs in memory, ordered by the time at which they come due.
+
+An entry may be stale. The scheduler asks the run whether it still waits for the timer.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, str, int]] = []
         self.changed = asyncio.Event()
-        """Set when a timer became the next one due, or when somebody should look for another reason."""
+        """Set when another timer is now the next one due, or when the loop should look for another reason."""
 
     def set(self, ready_at: float, run_id: str, n: int) -> None:
         heapq.heappush(self._heap, (ready_at, run_id, n))
@@ -22,7 +25,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now: float) -> Iterator[tuple[str, int]]:
-        """(run, n) of those whose time has come."""
+        """Yield (run, n) of each timer that has come due, and remove it."""
         while self._heap and self._heap[0][0] <= now:
             _, run_id, n = heapq.heappop(self._heap)
             yield run_id, n
