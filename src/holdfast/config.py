@@ -84,7 +84,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """After a wave of probes that went well, the next wave may be this many times as large."""
     breaker_wave_max: int = 10_000
     """After a wave of this size that went well, the breaker closes even if more steps wait."""
-    breaker_tell_s: float = 0.05
+    breaker_report_s: float = 0.05
     """How soon an agent reports how its probes ended. It waits this long so that it can report several together."""
     probe_lost_s: float = 1.0
     """When a wave has probes that no longer run and that nobody reported, and nothing about the breaker was written for

@@ -18,14 +18,11 @@ NOT_OURS = {
 EXCUSED = {
     ("job", "--jobs"): "what every tool calls the number of processes it uses",
     ("told", "told_at"): "a column of the table `breakers`",
-    ("tell", "breaker_tell_s"): "a setting that programs may use",
     ("worker", "post_worker_init"): "a hook of gunicorn",
     ("worker", "tests/conftest.py"): "pytest-xdist calls its processes so",
     ("worker", "tests/roles/test_servers.py"): "gunicorn calls its processes so",
     ("worker", "tests/roles/test_client.py"): "a role that does not exist",
     ("worker", "docs/frameworks.md"): "what gunicorn and Celery call their processes",
-    ("tell", "breaker_tell_s"): "a setting that users may have set",
-    ("told", "told_at"): "a column of the table of breakers",
 }
 """Each exception is a word, and a file's path or a part of a line, with the reason."""
 

@@ -120,7 +120,7 @@ SHOWN: dict[str, str] = {
     "suspect_losses": "roles/test_quarantine.py::test_those_beside_a_poison_step_are_not_taken_for_one",
     "suspect_s": "roles/test_quarantine.py::test_those_beside_a_poison_step_are_not_taken_for_one",
     "timeout_grace_s": "store/test_leader.py::test_an_overdue_attempt_is_ended",
-    "breaker_tell_s": "roles/test_gates.py::test_an_outage_spends_few_attempts_and_ends_by_itself",
+    "breaker_report_s": "roles/test_gates.py::test_an_outage_spends_few_attempts_and_ends_by_itself",
     "watch_s": "roles/test_gates.py::test_people_get_one_alert_which_is_cleared_when_it_is_over",
     "backlog_s": "store/test_alerts.py::test_a_step_that_waits_too_long_is_found",
     "alert_window_s": "roles/test_alerts.py::test_an_alert_is_compared_with_those_of_its_own_kind",

@@ -76,6 +76,8 @@ class Agent:
         self.assignments: dict[AssignmentKey, Assignment] = {}
         self.closing = False
         self.tally = Tally()
+        self._is_logged = log.isEnabledFor(logging.DEBUG)
+        """True if attempts are logged. Looked up at every beat, because most agents never log an attempt."""
         self.gates = Gatekeeper(config)
         self.places = Places(config, partial(host.claim_after, 0.0))
         self.twins = TwinKeeper(self, store.twins, host, node, environment, config)
@@ -181,12 +183,12 @@ class Agent:
             loop=asyncio.get_running_loop(),
             limit=self._config.payload_max_bytes,
         )
-        if log.isEnabledFor(logging.DEBUG):
+        if self._is_logged:
             self._log(assignment, "begins")
         self._executor.begin(assignment)
 
     def _log(self, assignment: Assignment, what: str, *more: Any) -> None:
-        if log.isEnabledFor(logging.DEBUG):
+        if self._is_logged:
             log.debug(
                 "attempt %d of %s %s of run %s (%s) %s",
                 assignment.attempt,
@@ -220,25 +222,19 @@ class Agent:
             None if error is None else f"{type(error).__name__}: {codec.message_of(error)}"[:ERROR_MAX_CHARS]
         )
         if self.gates.note(assignment, sign, message, self._environment.monotonic()):
-            self._host.exchange_gates_after(self._config.breaker_tell_s)
+            self._host.exchange_gates_after(self._config.breaker_report_s)
 
     # --- how executions end: the executor calls these -----------------------------------------------------------------
-
-    def end(self, assignment: Assignment, ended: bytes | Raised) -> None:
-        if isinstance(ended, Raised):
-            self._fail(assignment, ended)
-        else:
-            self._succeed(assignment, ended)
 
     def cancelled(self, assignment: Assignment, error: BaseException) -> None:
         if assignment.lost:
             self._let_go(assignment)
         elif assignment.timed_out:
-            self._fail(assignment, overran(assignment))
+            self.fail(assignment, overran(assignment))
         elif self.closing:
             self.leave(assignment)
         else:
-            self._fail(assignment, raised(assignment.step, error))
+            self.fail(assignment, raised(assignment.step, error))
 
     def put_off(self, assignment: Assignment, error: Exception) -> None:
         log.warning("step %s of run %s: %s", assignment.step.name, assignment.run_id, error)
@@ -277,7 +273,7 @@ class Agent:
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
-    def _succeed(self, assignment: Assignment, output: bytes) -> None:
+    def succeed(self, assignment: Assignment, output: bytes) -> None:
         if not self._let_go(assignment):
             return
         self.tally.succeeded += 1
@@ -286,7 +282,7 @@ class Agent:
         if assignment.started is not None:
             took_s = self._monotonic() - assignment.started
             self._durations.add(step_name(assignment.step.name), took_s, assignment.weight)
-        if log.isEnabledFor(logging.DEBUG):
+        if self._is_logged:
             self._log(assignment, "succeeded")
         if assignment.twin:
             self.twins.win(assignment, output)
@@ -303,7 +299,7 @@ class Agent:
             )
         )
 
-    def _fail(self, assignment: Assignment, failure: Raised) -> None:
+    def fail(self, assignment: Assignment, failure: Raised) -> None:
         """Report a failed attempt. The step's policy decides whether it is retried."""
         if not self._let_go(assignment):
             return
@@ -421,6 +417,7 @@ class Agent:
     async def beat(self) -> None:
         """Write progress, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere,
         or reclaimed."""
+        self._is_logged = log.isEnabledFor(logging.DEBUG)
         for assignment in list(self.assignments.values()):
             if assignment.progress is not None and not assignment.twin:
                 progress, assignment.progress = assignment.progress, None

@@ -26,8 +26,11 @@ from holdfast.workflow.here import here_var
 class ExecutingAgent(Protocol):
     """The agent, as its executor sees it. The executor calls one of these methods for each execution."""
 
-    def end(self, assignment: Assignment, ended: bytes | Raised) -> None:
-        """The code returned a result, or raised an error."""
+    def succeed(self, assignment: Assignment, output: bytes) -> None:
+        """The code returned, and this is its result."""
+
+    def fail(self, assignment: Assignment, failure: Raised) -> None:
+        """The code raised, or what it returned cannot be recorded."""
 
     def cancelled(self, assignment: Assignment, error: BaseException) -> None:
         """The agent cancelled the execution, or the step's own code raised CancelledError."""
@@ -70,9 +73,9 @@ class Executor:
             if by_signal(error) or _is_torn_down(error):
                 self._agent.leave(assignment)
                 raise
-            self._agent.end(assignment, unstored(step, error) if returned else raised(step, error))
+            self._agent.fail(assignment, unstored(step, error) if returned else raised(step, error))
         else:
-            self._agent.end(assignment, output)
+            self._agent.succeed(assignment, output)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -100,12 +103,12 @@ class Executor:
         except TimeoutError:
             assignment.timed_out = True
             self._abandon(assignment, call)
-            self._agent.end(assignment, overran(assignment))
+            self._agent.fail(assignment, overran(assignment))
         except asyncio.CancelledError as error:
             self._abandon(assignment, call)
             self._agent.cancelled(assignment, error)
         else:
-            self._agent.end(assignment, ended)
+            self._end(assignment, ended)
 
     def _abandon(self, assignment: Assignment, call: asyncio.Future[Any]) -> None:
         """Wait no longer for a thread. It keeps a place until it returns."""
@@ -139,7 +142,13 @@ class Executor:
             ended = Raised(died.error, ending=Ending.LOST, place=died.place)
         except Exception as error:  # noqa: BLE001  the process could not be started
             ended = overran(assignment) if limit.expired() else Raised(error)
-        self._agent.end(assignment, ended)
+        self._end(assignment, ended)
+
+    def _end(self, assignment: Assignment, ended: bytes | Raised) -> None:
+        if isinstance(ended, Raised):
+            self._agent.fail(assignment, ended)
+        else:
+            self._agent.succeed(assignment, ended)
 
 
 def overran(assignment: Assignment) -> Raised:

@@ -65,4 +65,4 @@ class AgentLoops:
             self._is_exchange_due = False
             if await loops.guarded("looking at gates", self._agent.exchange_gates):
                 loops.bells.ring(Bell.GATES)
-            await self._environment.sleep(loops.config.breaker_tell_s / 2)  # bells may ring at every commit
+            await self._environment.sleep(loops.config.breaker_report_s / 2)  # bells may ring at every commit

@@ -31,11 +31,15 @@ class Places:
 
     def take(self, step: Step[Any, Any]) -> bool:
         """Take a place for this step. False if none is free."""
-        if (self._free_async if step.is_async else self._free_threads) <= 0:
-            self.is_short = True
-            return False
-        self.overtake(step)
-        return True
+        if step.is_async:
+            if self._free_async > 0:
+                self._free_async -= 1
+                return True
+        elif self._free_threads > 0:
+            self._free_threads -= 1
+            return True
+        self.is_short = True
+        return False
 
     def overtake(self, step: Step[Any, Any]) -> None:
         """Take a place even if none is free."""

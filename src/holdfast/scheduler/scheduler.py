@@ -415,8 +415,10 @@ class Scheduler:
             turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
-        complete(hop, turn, owned, self._clock.now())
-        if is_empty(hop):
+        # Only these are written with a time, and most hops have neither.
+        now = self._clock.now() if turn.ended or turn.finish is not None else 0.0
+        complete(hop, turn, owned, now)
+        if not hop.outcomes and is_empty(hop):
             owned.in_flight = False
             self._mark_quiet(owned)
             if then is not None:
