@@ -159,7 +159,7 @@ def never_fences_itself(stack: ExitStack) -> None:
     async def rest(self: Any) -> None: ...
 
     code(stack, Node, "has_lease", lambda self: True)
-    code(stack, Node, "_keep_lease", rest)
+    code(stack, Node, "_watch_lease", rest)
 
 
 @mutant("a node that was reclaimed claims nothing more", within=600)
