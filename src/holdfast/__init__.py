@@ -79,7 +79,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is first used. It loads the store, which code that only declares workflows does not need."""
+    """Load the client when it is first used. It loads the store, which code that only declares workflows does not
+    need."""
     if name in _LOADED_WHEN_USED:
         return getattr(import_module(_LOADED_WHEN_USED[name]), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

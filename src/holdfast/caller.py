@@ -127,7 +127,8 @@ class Caller:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     async def start_run(self, run: NewRun) -> Answer:
-        """Start a run: here, with its first steps in the same commit, if that is possible. Otherwise a scheduler claims it."""
+        """Start a run: here, with its first steps in the same commit, if that is possible. Otherwise a scheduler claims
+        it."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def then(answer: Any) -> None:
@@ -158,8 +159,8 @@ class Caller:
             del self._starting[answered]
 
     def _give_up_starts(self) -> None:
-        """Answer those whose starts have waited for `start_s` while the store accepts no writes. Look again soon, as long as
-        somebody waits. All other writes wait until the store accepts them, because nobody waits for their answer."""
+        """Answer those who have waited `start_s` for a start, if the store has accepted no write for that long. All
+        other writes stay with the writer until the store accepts them, because nobody waits for their answers."""
         self._is_checking_starts = bool(self._starting)
         if not self._starting:
             return
@@ -174,15 +175,16 @@ class Caller:
             if not answered.done():
                 answered.set_exception(
                     StoreUnreachable(
-                        f"it is not known whether run {run_id!r} was started: {trouble}; start it again with the same id: "
-                        "this never makes a second run"
+                        f"it is not known whether run {run_id!r} was started: {trouble}; start it again with the same "
+                        "id: this never makes a second run"
                     )
                 )
 
     # --- waiting for the end ------------------------------------------------------------------------------------------
 
     def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
-        """Return a future that gets how the run ended, here or elsewhere, or None if the run does not or no longer exist."""
+        """Return a future that gets how the run ended, here or elsewhere. It gets None if there is no such run, or no
+        longer."""
         watcher: asyncio.Future[Close | None] = asyncio.get_running_loop().create_future()
         if not self._is_here(run_id):
             self._look.set()
@@ -208,7 +210,8 @@ class Caller:
                 watcher.set_result(close)
 
     async def _watch(self) -> None:
-        """Answer the watchers of runs that end in other processes, or are removed before their watchers got an answer."""
+        """Answer the watchers of runs that end in other processes, or are removed before their watchers got an
+        answer."""
         guarded, reads = self.loops.guarded, self.store.reads
         unknown_at = 0.0
         while True:

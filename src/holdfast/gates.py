@@ -46,7 +46,8 @@ class Gates:
     # --- breakers -----------------------------------------------------------------------------------------------------
 
     async def breakers(self) -> list[Breaker]:
-        """Return the breakers, by name. A dependency has one once it had trouble, or an operator opened or closed it."""
+        """Return the breakers, by name. A dependency has one once it had trouble, or an operator opened or closed
+        it."""
         return await self._store.gates.breakers()
 
     async def open(self, dependency: str, note: str = "") -> Breaker:
@@ -68,7 +69,8 @@ class Gates:
         return row
 
     async def reset(self, dependency: str, note: str = "") -> Breaker:
-        """Let failures open and close the breaker again. If it is not closed, probes begin at once, in growing waves."""
+        """Let the leader decide about the breaker again. If it is not closed, probes begin at once, in growing
+        waves."""
         name, _ = await self._full_name(HoldScope.DEPENDENCY, dependency)
         row = await self._store.gates.reset_breaker(name, self._actor, stored_text(note, "note"))
         if row is None:
@@ -94,7 +96,8 @@ class Gates:
         everything: bool = False,
         note: str = "",
     ) -> Placed:
-        """Let none of these steps begin until `release`. Steps that are running go on. Runs still decide what comes next."""
+        """Let none of these steps begin until `release`. Steps that are running go on. Runs still decide what comes
+        next."""
         scope, given = _only_scope(workflow, step, dependency, namespace, everything)
         value, known = await self._full_name(scope, given)
         new = await self._store.gates.add_hold(scope, value, self._actor, stored_text(note, "note"))

@@ -44,7 +44,8 @@ from holdfast.store.heart import main
 main()
 """
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
-"""How long the node waits before it starts another heart. The time doubles each time; meanwhile the node renews itself."""
+"""How long a node waits before it starts another heart. The time doubles with each heart that dies without having
+renewed. Meanwhile the node renews by itself."""
 WAS_RECLAIMED = "the leader took this node for gone and reclaimed what it had"
 LEAVE_S = 0.5
 """How long a heart may take to close its connection before the node kills it."""
@@ -152,7 +153,9 @@ class HeartProcess(Heartbeat):
                 bufsize=0,
             )
         except OSError as error:
-            log.warning("no heart could be started for node %s: %s; the node renews its lease itself", self._node, error)
+            log.warning(
+                "no heart could be started for node %s: %s; the node renews by itself", self._node, error
+            )
             self._back_off()
             return
         assert heart.stdin is not None
@@ -200,7 +203,11 @@ class HeartProcess(Heartbeat):
         elif message.end == RECLAIMED:
             self._lost(WAS_RECLAIMED)
         elif message.end == STALLED:
-            log.warning("node %s made no progress for %g s, so its heart stopped renewing", self._node, self._config.stall_s)
+            log.warning(
+                "node %s made no progress for %g s, so its heart stopped renewing",
+                self._node,
+                self._config.stall_s,
+            )
         elif message.end == LAPSED:
             self._lost("it could not renew in time")
 
@@ -258,8 +265,8 @@ class HeartProcess(Heartbeat):
 
 
 def heartbeat_type(store: Nodes, environment: Environment, config: Config) -> type[Heartbeat]:
-    """Return the kind of heartbeat to use: a heart if another process can reach the store. It cannot in a simulation, or if
-    the store is in memory."""
+    """Return the kind of heartbeat to use: a heart if another process can reach the store. It cannot in a simulation,
+    or if the store is in memory."""
     if config.heart and environment.is_real and store.shared_url is not None and sys.executable:
         return HeartProcess
     return Heartbeat

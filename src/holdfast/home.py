@@ -71,7 +71,9 @@ class Home:
             self._wait_for(future, timeout_s)
             return future.result()
         except futures.CancelledError:
-            raise HoldfastError("this Holdfast was closed while this call waited, so the call was cancelled") from None
+            raise HoldfastError(
+                "this Holdfast was closed while this call waited, so the call was cancelled"
+            ) from None
         finally:
             future.cancel()  # after a timeout or Ctrl-C nobody waits any more
 
@@ -142,7 +144,9 @@ class LoopThread:
             await left.wait()
 
         try:
-            run_through(stay())  # at its end it cancels all other tasks, so that nobody waits for them any longer
+            run_through(
+                stay()
+            )  # at its end it cancels all other tasks, so that nobody waits for them any longer
         except BaseException as error:
             if begun.done():
                 raise

@@ -42,8 +42,8 @@ class Loops:
         await cancel_all(self._tasks)
 
     async def guarded(self, what: str, tick: Callable[[], Awaitable[Any]]) -> Any:
-        """Do one pass. If it fails, log the error and wait a little: the store may be away and come back. Return what the
-        pass returned, or 0 if it failed or this node has no lease."""
+        """Do one pass. If it fails, log the error and wait a little: the store may be away and come back. Return what
+        the pass returned, or 0 if it failed or this node has no lease."""
         if not self._has_lease():
             return 0
         try:
@@ -85,8 +85,8 @@ async def wait_for(event: asyncio.Event, limit_s: float) -> None:
 
 
 async def cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel these tasks until they have ended. To cancel once is not always enough: a driver that gives up a connection
-    in that moment may lose the cancellation."""
+    """Cancel these tasks until they have ended. To cancel once is not always enough: a driver that gives up a
+    connection in that moment may lose the cancellation."""
     left = list(tasks)
     while left:
         for task in left:

@@ -144,8 +144,8 @@ class Node(Caller):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self, first: str | None = None) -> None:
-        """Register, let the supervisor look once for what is lost, claim the run `first`, and start the loops. No step is
-        claimed before that run."""
+        """Register, let the supervisor look once for what is lost, claim the run `first`, and start the loops. No step
+        is claimed before that run."""
         self._begin_writing()
         await self._register()
         await self.bells.listen(self._heard)
@@ -318,7 +318,13 @@ class Node(Caller):
             if answer is Answer.FENCED or isinstance(answer, LeaseLost):
                 log.info("%s of step %s of run %s came too late", type(op).__name__, op.n, op.run_id)
             elif isinstance(answer, BaseException):
-                log.error("%s of step %s of run %s cannot be written: %s", type(op).__name__, op.n, op.run_id, answer)
+                log.error(
+                    "%s of step %s of run %s cannot be written: %s",
+                    type(op).__name__,
+                    op.n,
+                    op.run_id,
+                    answer,
+                )
                 replacement = None if is_second else _replacement(op, answer)
                 if replacement is not None:
                     self._write_apart(replacement, then, is_second=True)
@@ -350,8 +356,8 @@ class Node(Caller):
     # --- what this node has -------------------------------------------------------------------------------------------
 
     async def _claim(self, claiming: asyncio.Lock, claim: Callable[[], Awaitable[int]]) -> int:
-        """Claim. The answer can get lost. Then this node may have runs or steps that it does not know of, so it gives them
-        up before it writes anything else."""
+        """Claim. The answer can get lost. Then this node may have runs or steps that it does not know of, so it gives
+        them up before it writes anything else."""
         async with claiming:
             try:
                 return await claim()
@@ -360,9 +366,9 @@ class Node(Caller):
                 raise
 
     async def _reconcile_now_and_then(self) -> None:
-        """Reconcile twice in a lease. Otherwise a step that is `running` on this node, and that the node does not know of,
-        would stay so for ever. The writer reconciles between two commits, because then the node and the store can be
-        compared."""
+        """Reconcile twice in a lease. Otherwise a step that is `running` on this node, and that the node does not know
+        of, would stay so for ever. The writer reconciles between two commits, because only then the node knows all
+        that it has written."""
         while not self.loops.is_over:
             await self.loops.pause(self.config.lease_s / 2)
             self.writer.doubt()
@@ -372,7 +378,8 @@ class Node(Caller):
         async with self._claiming_runs, self._claiming_steps:
             if self.fenced:
                 return
-            # Fences are compared, too: this node may have lost a run or step and claimed it again without getting the answer.
+            # Fences are compared, too: this node may have lost a run or step and claimed it again without getting the
+            # answer.
             runs = self.scheduler.known_runs() if self.scheduler is not None else []
             given_up = await self.store.nodes.reconcile(self.id, runs, sorted(self.known_steps()))
             if any(given_up):
@@ -384,8 +391,8 @@ class Node(Caller):
             self.bells.ring_here(Bell.OUTCOMES)
 
     def known_steps(self) -> set[Place]:
-        """Return (run, n, fence) of each step that is executed here, or has ended here and is not written yet. This node
-        must not give these up."""
+        """Return (run, n, fence) of each step that is executed here, or has ended here and is not written yet. This
+        node must not give these up."""
         assignments = self.agent.assignments.values() if self.agent is not None else ()
         steps = {assignment.place for assignment in assignments if not assignment.twin}
         for op in self.writer.unanswered():
@@ -451,8 +458,8 @@ class Node(Caller):
             await self.loops.guarded("learning", self._record_durations)
 
     async def _record_durations(self) -> None:
-        """Add the durations that were counted here to those in the store. If the store cannot be reached, these counts are
-        lost: they are only statistics."""
+        """Add the durations that were counted here to those in the store. If the store cannot be reached, these counts
+        are lost: they are only statistics."""
         if counts := self.durations.take(self.config.learn_rows_max):
             await self.store.durations.add_durations(counts)
 
