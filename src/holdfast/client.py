@@ -82,8 +82,8 @@ def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) 
 class Holdfast:
     """A store, and the roles that this process hosts on it. With `roles=()` it only starts and watches runs. `alerts`
     is a settings file (or the same as a dict) with the channels through which a Supervisor here sends alerts. `app`
-    names the application that the code here belongs to. Otherwise Holdfast derives it from where the code was
-    loaded."""
+    names the application that the code here belongs to. Without it, Holdfast derives the application from where the
+    code was loaded."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Holdfast:
         app = app or os.environ.get("HOLDFAST_APP") or None
         self._app = None if app is None else options.text(app, "app")
         self._checked_names: set[str] = set()
-        """Workflows that may be started here, because no other application has their names."""
+        """Workflows that may be started here: no other application publishes other code under their names."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._store: Store | None = None
         self._caller: Caller | None = None
@@ -386,8 +386,8 @@ class Holdfast:
         return Run(self, new.id, workflow, known=True)
 
     async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
-        """Raise NameTaken if another application has a workflow of this name. A process that hosts no scheduler has not
-        registered its workflows, so this has not been checked yet."""
+        """Raise NameTaken if another application publishes other code under this workflow's name. A scheduler checks
+        this when it registers. A process without one has not registered its workflows, so it checks here."""
         name = f"workflow {workflow.name}@{workflow.version}"
         if "scheduler" in self._roles or name in self._checked_names:
             return

@@ -21,7 +21,7 @@ from holdfast.store.store import Store
 
 
 class Placed(NamedTuple):
-    """The answer to a request for a hold."""
+    """A hold that somebody asked for, and what was found about it."""
 
     hold: Hold
     new: bool

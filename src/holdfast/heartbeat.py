@@ -103,10 +103,10 @@ class Heartbeat:
             try:
                 await self.renew()
             except StoreError as error:
-                log.warning("renewing the lease: %s", error)
+                log.warning("node %s could not renew its lease: %s", self._node, error)
             except Exception:
                 # Whatever the error is, the loop tries again: without it the node would lose its lease.
-                log.exception("renewing the lease")
+                log.exception("node %s could not renew its lease", self._node)
 
     def end(self) -> None:
         """End the lease for good. No later renewal brings it back."""

@@ -56,15 +56,15 @@ class Home:
 
     def wait(self, what: Awaitable[T], timeout_s: float | None = None) -> T:
         """Await this in the loop, and return its result. The calling thread waits for it."""
-        task = self._tracked(what)
+        coroutine = self._tracked(what)
         try:
-            self._demand_other_thread()
-            future = asyncio.run_coroutine_threadsafe(task, self._loop)
+            self._demand_can_wait()
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:  # the loop was closed in this moment
-            close_unstarted(task)
+            close_unstarted(coroutine)
             raise _loop_ended() from error
         except BaseException:
-            close_unstarted(task)
+            close_unstarted(coroutine)
             raise
         future.add_done_callback(lambda _: close_unstarted(what))  # if it was cancelled before it began
         try:
@@ -79,7 +79,7 @@ class Home:
 
     def each(self, source: AsyncIterator[T], timeout_s: float | None = None) -> Iterator[T]:
         """Return an iterator over the values of an async iterator. Each value may take up to `timeout_s`."""
-        self._demand_other_thread()
+        self._demand_can_wait()
         return self._each(source, timeout_s)
 
     def _each(self, source: AsyncIterator[T], timeout_s: float | None) -> Generator[T, None, None]:
@@ -106,7 +106,7 @@ class Home:
         finally:
             self._outside_tasks.discard(task)
 
-    def _demand_other_thread(self) -> None:
+    def _demand_can_wait(self) -> None:
         if threading.get_ident() == self._thread_id and self._loop.is_running():
             raise HoldfastError(
                 "hf.wait() is for plain code, and would wait for ever in the event loop's own thread: write `await` here"
@@ -144,9 +144,8 @@ class LoopThread:
             await left.wait()
 
         try:
-            run_through(
-                stay()
-            )  # at its end it cancels all other tasks, so that nobody waits for them any longer
+            # At its end this cancels all other tasks, so that nobody waits for them any longer.
+            run_through(stay())
         except BaseException as error:
             if begun.done():
                 raise
