@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-_OF_THE_CLIENT = {
+_LOADED_WHEN_USED = {
     "Holdfast": "holdfast.client",
     "Run": "holdfast.client",
     "RunInfo": "holdfast.info",
@@ -79,7 +79,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """The client brings the store along: workflow code that only declares does not load it."""
-    if name in _OF_THE_CLIENT:
-        return getattr(import_module(_OF_THE_CLIENT[name]), name)
+    """Load the client when it is first used. It loads the store, which code that only declares workflows does not
+    need."""
+    if name in _LOADED_WHEN_USED:
+        return getattr(import_module(_LOADED_WHEN_USED[name]), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -1,6 +1,7 @@
-"""What the code of one process uses to start runs and to wait for their end.
+"""What a process uses to start runs and to wait for their end.
 
-It owns nothing, so it needs no lease. A process without roles has just this; a `Node` adds the roles.
+A caller owns nothing, so it needs no lease. A process without roles is only a caller. A `Node` is a caller that also
+hosts roles.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.bells import Bells
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreGone, StoreUnreachable
-from holdfast.loops import Loops, ended, wait_for
+from holdfast.loops import Loops, cancel_all, wait_for
 from holdfast.model import NewRun, RunState
 from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
@@ -27,7 +28,7 @@ from holdfast.store.writer import Writer
 log = logging.getLogger("holdfast.node")
 
 WRITE_OUT_S = 10.0
-"""How long a process that stops waits until what it submitted is written."""
+"""How long a process that stops waits for its writer to finish."""
 
 
 class Caller:
@@ -40,16 +41,16 @@ class Caller:
         )
         self.writer = Writer(store.batches, self.id, environment, config, self)
         self.gone: StoreGone | None = None
-        """There is no store any more, and this has stopped for good."""
+        """Set when the store no longer exists. Then this caller has stopped for good."""
         self.started = False
         self._writing: asyncio.Task[None] | None = None
         self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
         self._look = asyncio.Event()
-        """Some run that is watched may have ended."""
+        """Set when a watched run may have ended."""
         self._starting: dict[asyncio.Future[Any], tuple[str, float]] = {}
-        """Whoever waits for a start: of which run, and since when on the monotonic clock."""
-        self._is_impatient = False
-        """Somebody looks whether the store answers them."""
+        """For each start that somebody waits for: the id of the run, and since when, on the monotonic clock."""
+        self._is_checking_starts = False
+        """A timer is set for `_give_up_starts`."""
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -66,67 +67,68 @@ class Caller:
         self.loops.spawn(self.bells.pass_on(), self._watch())
 
     async def stop(self, drain_s: float | None = None) -> None:
-        # All that may be left are starts, and nobody waits for them any more.
+        # Only starts can be left to write, and nobody waits for them any more. So do not wait for a store in trouble.
         await self._write_out(WRITE_OUT_S if self.writer.trouble is None else 0)
         await self.loops.stop()
         with contextlib.suppress(StoreError):
             await self.bells.unlisten()
-        self._dismiss()
+        self._cancel_watchers()
 
     async def _write_out(self, limit_s: float) -> None:
-        """Let the writer finish what was submitted, for at most so long."""
+        """Let the writer finish what was submitted, for at most `limit_s`."""
         self.writer.close()
         if self._writing is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._writing), limit_s)
-            await ended([self._writing])
+            await cancel_all([self._writing])
         self.writer.leave()
 
-    def _dismiss(self) -> None:
-        """Nobody here is answered any more."""
+    def _cancel_watchers(self) -> None:
+        """End all waits for the end of a run, because this process stops."""
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.cancel()
 
     def take_over(self, other: Caller) -> None:
-        """Answer those who wait at another one that has stopped, for a start or for the end of a run."""
+        """Take over everybody who waits at a caller that has stopped, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
         self._starting = other._starting
         if self._starting:
-            self._is_impatient = True
+            self._is_checking_starts = True
             self._give_up_starts()
         other.writer.hand_over(self.writer)
         self._look.set()
 
-    # --- what a node has beside this ----------------------------------------------------------------------------------
+    # --- what a node overrides ----------------------------------------------------------------------------------------
 
     def has_lease(self) -> bool:
-        """Whether this process may write what belongs to it. Nothing does."""
+        """True if this process may write about what it owns. A caller owns nothing, so it always may."""
         return True
 
     async def reconcile(self) -> None:
-        """An answer was lost: compare what the store says belongs to this process with what it knows. Nothing does."""
+        """Give up what this process owns according to the store and does not know of. A caller owns nothing."""
 
     async def declare(self) -> None:
-        """Tell the store what code was declared here since. Only nodes do."""
+        """Write into the store what code was declared here since the last time. Only nodes do that."""
 
     def _begin_here(self, run: NewRun, then: Callable[[Any], None]) -> bool:
-        """Start the run in this process, if it has a scheduler that can."""
+        """Start the run in this process. Return False if it has no scheduler that can."""
         return False
 
     def _is_here(self, run_id: str) -> bool:
-        """Whether the run is in this process's memory, which then hears of its end at once."""
+        """True if the run is in the memory of this process. Then `_answer` is called as soon as it ends."""
         return False
 
     def _heard(self, bell: Bell) -> None:
-        """Another process rang."""
+        """Handle a bell that another process rang."""
         if bell is Bell.ENDED:
             self._look.set()
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
     async def start_run(self, run: NewRun) -> Answer:
-        """Start a run: here, with its first steps in the same commit, if that can be; else by whoever claims it."""
+        """Start a run: here, with its first steps in the same commit, if that is possible. Otherwise a scheduler claims
+        it."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def then(answer: Any) -> None:
@@ -134,22 +136,22 @@ class Caller:
                 answered.set_result(answer)
 
         if self._begin_here(run, then):
-            answer = await self._answered(run.id, answered)
+            answer = await self._answer_to_start(run.id, answered)
             if answer is Answer.ACCEPTED:
                 return Answer.ACCEPTED
             if isinstance(answer, BaseException) and not isinstance(answer, LeaseLost):
                 raise answer
-        # Also tells a duplicate from a conflict.
-        answer = await self._answered(run.id, self.writer.write(Start(run)))
+        # This also distinguishes the same start again from a conflict.
+        answer = await self._answer_to_start(run.id, self.writer.write(Start(run)))
         if answer is Answer.ACCEPTED:
             self.ring(Bell.RUNS)
         return Answer(answer)
 
-    async def _answered(self, run_id: str, answered: asyncio.Future[Any]) -> Any:
-        """The answer to a start; or that there is none, which somebody who waits should know."""
+    async def _answer_to_start(self, run_id: str, answered: asyncio.Future[Any]) -> Any:
+        """Return the answer to a start. Raise if the store gives none in time, because somebody waits for it."""
         self._starting[answered] = run_id, self.environment.monotonic()
-        if not self._is_impatient:
-            self._is_impatient = True
+        if not self._is_checking_starts:
+            self._is_checking_starts = True
             asyncio.get_running_loop().call_later(self.config.start_s, self._give_up_starts)
         try:
             return await answered
@@ -157,8 +159,9 @@ class Caller:
             del self._starting[answered]
 
     def _give_up_starts(self) -> None:
-        """Answer those whose start the store does not take. Everything else waits until it does: nobody waits for that."""
-        self._is_impatient = bool(self._starting)
+        """Answer those who have waited `start_s` for a start, if the store has accepted no write for that long. All
+        other writes stay with the writer until the store accepts them, because nobody waits for their answers."""
+        self._is_checking_starts = bool(self._starting)
         if not self._starting:
             return
         limit_s = self.config.start_s
@@ -172,15 +175,16 @@ class Caller:
             if not answered.done():
                 answered.set_exception(
                     StoreUnreachable(
-                        f"it is not known whether run {run_id!r} was started: {trouble}; start it again with this id, and it "
-                        "is there once"
+                        f"it is not known whether run {run_id!r} was started: {trouble}; start it again with the same "
+                        "id: this never makes a second run"
                     )
                 )
 
     # --- waiting for the end ------------------------------------------------------------------------------------------
 
     def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
-        """Resolves when the run ends, here or elsewhere; with None when there is no such run, or no longer."""
+        """Return a future that gets how the run ended, here or elsewhere. It gets None if there is no such run, or no
+        longer."""
         watcher: asyncio.Future[Close | None] = asyncio.get_running_loop().create_future()
         if not self._is_here(run_id):
             self._look.set()
@@ -189,11 +193,11 @@ class Caller:
         return watcher
 
     def look_for_ends(self) -> None:
-        """A run that is watched may have ended elsewhere: look now."""
+        """Look now whether a watched run has ended in another process."""
         self._look.set()
 
     def _unwatch(self, run_id: str, watcher: asyncio.Future[Close | None]) -> None:
-        """Nobody waits here any more. Those who were answered are gone from the list already."""
+        """Remove a watcher that is done. One that got its answer is no longer in the list."""
         watchers = self._watchers.get(run_id)
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
@@ -206,7 +210,8 @@ class Caller:
                 watcher.set_result(close)
 
     async def _watch(self) -> None:
-        """Answer those who wait for runs that end in other processes, or are removed before anybody has told them."""
+        """Answer the watchers of runs that end in other processes, or are removed before their watchers got an
+        answer."""
         guarded, reads = self.loops.guarded, self.store.reads
         unknown_at = 0.0
         while True:
@@ -232,7 +237,7 @@ class Caller:
         self.bells.ring(bell)
 
     def lose_store(self, gone: StoreGone) -> None:
-        """There is no store to come back to. Whoever waits here is told."""
+        """Stop for good, because the store no longer exists. Everybody who waits here gets this error."""
         if self.gone is not None:
             return
         log.error("node %s stops: %s", self.id, gone)
@@ -244,6 +249,6 @@ class Caller:
                 answer.set_exception(gone)
 
     def _abandon(self) -> None:
-        """Write nothing more."""
+        """Stop the loops, and write nothing more."""
         self.loops.is_over = True
         self.writer.abandon()

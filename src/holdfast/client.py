@@ -1,10 +1,10 @@
-"""The way in for programs: `Holdfast` opens a store, hosts the roles it is asked to, and starts runs.
+"""What programs use: `Holdfast` opens a store, hosts the roles that were asked for, and starts runs.
 
 async with Holdfast("sqlite:///holdfast.db") as hf:
     run = await hf.start(order.using(id="order-42"), "tok_1", [1, 2])
     receipt = await run.result(timeout=60)
 
-with Holdfast("sqlite:///holdfast.db") as hf:  # plain code waits for the same words
+with Holdfast("sqlite:///holdfast.db") as hf:  # plain code waits for the same calls
     run = hf.wait(hf.start(order.using(id="order-42"), "tok_1", [1, 2]))
     receipt = hf.wait(run.result(timeout=60))
 """
@@ -36,7 +36,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.gates import Gates
-from holdfast.home import Home, LoopThread, drop
+from holdfast.home import Home, LoopThread, close_unstarted
 from holdfast.info import RunInfo, cursor
 from holdfast.model import DEFAULT_NAMESPACE, NewRun, NewSignal, Poison, RunState
 from holdfast.node import POOL, ROLES, Node, session_of
@@ -62,14 +62,14 @@ T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 EXIT_S = 5.0
-"""How long a program that ends without closing waits for what it held to be handed back."""
+"""How long a program that ends without closing its Holdfast waits until it has handed back what it has."""
 NOT_OPEN = (
-    "this Holdfast is not open: use `async with Holdfast(…) as hf:`, or in plain code `with Holdfast(…) as hf:`; a program "
-    "without such a block opens it for as long as it lives by `hf.wait(hf.open())`"
+    "this Holdfast is not open: use `async with Holdfast(…) as hf:`, or in plain code `with Holdfast(…) as hf:`; to keep it "
+    "open for as long as the program lives, use `hf.wait(hf.open())`"
 )
 FORKED = (
-    "this Holdfast was opened before this process was forked, and belongs to the other one: open it in each process after the "
-    "fork, by `hf.wait(hf.open())` (with gunicorn --preload: in the hook `post_worker_init`)"
+    "this Holdfast was opened before this process was forked, and belongs to the process that opened it: open it in each "
+    "process after the fork, with `hf.wait(hf.open())` (with gunicorn --preload: in the hook `post_worker_init`)"
 )
 
 
@@ -80,9 +80,10 @@ def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) 
 
 
 class Holdfast:
-    """A store, and the roles this process hosts on it. `roles=()` only starts and watches runs. `alerts` is a settings file
-    (or the same as a dict) with the channels that a Supervisor here tells alerts through. `app` names the application that
-    the code here belongs to, where Holdfast would take it for another one."""
+    """A store, and the roles that this process hosts on it. With `roles=()` it only starts and watches runs. `alerts`
+    is a settings file (or the same as a dict) with the channels through which a Supervisor here sends alerts. `app`
+    names the application that the code here belongs to. Without it, Holdfast derives the application from where the
+    code was loaded."""
 
     def __init__(
         self,
@@ -99,12 +100,14 @@ class Holdfast:
         self.config = config
         self.environment = environment or Environment()
         if not isinstance(self.url, str):
-            raise HoldfastError(f"Holdfast({store!r}): the address of a store, such as {DEFAULT_STORE!r}")
+            raise HoldfastError(
+                f"Holdfast({store!r}): give the address of a store, such as {DEFAULT_STORE!r}"
+            )
         self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
         app = app or os.environ.get("HOLDFAST_APP") or None
         self._app = None if app is None else options.text(app, "app")
-        self._asked: set[str] = set()
-        """Workflows that may be started here: whoever runs them has the same code, or is the same application."""
+        self._checked_names: set[str] = set()
+        """Workflows that may be started here: no other application publishes other code under their names."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._store: Store | None = None
         self._caller: Caller | None = None
@@ -112,21 +115,23 @@ class Holdfast:
         self._is_leaving = False
         self._home: Home | None = None
         self._thread: LoopThread | None = None
-        self._opens = os.getpid(), threading.Lock()
+        self._pid_and_lock = os.getpid(), threading.Lock()
         self._inherited: list[object] = []
-        """What belongs to the process from which this one was forked."""
+        """Objects of the process from which this one was forked. They are kept here and never used."""
         self.about: dict[str, Any] = {}
-        """What nodes of this process say of themselves beside what they can serve; set before it is opened."""
+        """What nodes of this process write about themselves beside what they can serve. Set it before opening."""
         self.only: set[str] | None = None
-        """The runs that nodes of this process work on: these, those it starts, and their children; set before it is opened.
-        None: whatever there is."""
+        """If set, nodes of this process work on just these runs, those it starts, and their children. Set it before
+        opening."""
         self.pulse: Callable[[], Mapping[str, Any]] | None = None
-        """The same of what changes, said with each renewal of the lease."""
+        """Returns what nodes of this process write about themselves with each renewal of the lease. Set it before
+        opening."""
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
     async def open(self, first: str | None = None) -> Self:
-        """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
+        """Connect and begin. The run `first` is claimed before any step is, because its code decides what may still
+        run."""
         if outside.refuse_opening is not None:
             outside.refuse_opening()
         if self._own_home() is not None:
@@ -139,7 +144,7 @@ class Holdfast:
         return self
 
     async def _join(self, store: Store, first: str | None) -> None:
-        """Begin as a node of this store, or leave it again."""
+        """Begin as a node or a caller of this store. If that fails, leave the store again."""
         self._store, self._caller = store, self._new_caller(store)
         self._home = Home(asyncio.get_running_loop())
         try:
@@ -175,7 +180,7 @@ class Holdfast:
             self._rejoining = asyncio.ensure_future(self._rejoin())
 
     async def _rejoin(self) -> None:
-        """The node lost its lease and stopped itself: begin again as another one, until one has begun and has its lease."""
+        """Replace a node that lost its lease and stopped itself. Try until a node has begun and has its lease."""
         node = self.node
         while node.fenced or not node.started:
             old, node = node, self._new_node(self.store)
@@ -185,20 +190,21 @@ class Holdfast:
             try:
                 await node.start()
             except (StoreError, NameTaken) as error:
-                log.warning("joining again: %s", error)
+                log.warning("this process could not join the store again yet: %s", error)
                 await self.environment.sleep(self.config.poll_s)
             except Exception:
-                # Whatever it is, it is tried again: without a node this program would stand still, and say nothing.
-                log.exception("joining again")
+                # Whatever the error is, try again: without a node this program would stand still, and nobody would
+                # notice.
+                log.exception("this process could not join the store again yet")
                 await self.environment.sleep(self.config.poll_s)
         log.warning("joined again as node %s", node.id)
 
     async def close(self, drain_s: float | None = 0.0) -> None:
-        """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""
+        """Leave the store. Running steps get `drain_s` seconds to finish, and are then handed back."""
         home = self._own_home()
         if home is not None:
-            home.demand_here()
-            home.dismiss()
+            home.demand_own_loop()
+            home.cancel_waits()
         outside.leave(self)
         await self._leave(drain_s)
 
@@ -229,14 +235,14 @@ class Holdfast:
 
     @property
     def caller(self) -> Caller:
-        """This process's way to start runs and to wait for their end."""
+        """What this process uses to start runs and to wait for their end."""
         self._demand_open()
         assert self._caller is not None
         return self._caller
 
     @property
     def node(self) -> Node:
-        """What hosts the roles of this process."""
+        """The node that hosts the roles of this process."""
         caller = self.caller
         if not isinstance(caller, Node):
             raise HoldfastError("this Holdfast hosts no role: it was opened with roles=()")
@@ -252,12 +258,12 @@ class Holdfast:
         home = self._own_home()
         if home is None:
             raise HoldfastError(self._not_open())
-        home.demand_here()
+        home.demand_own_loop()
 
     def _own_home(self) -> Home | None:
-        """Where it is open, if it is in this process."""
+        """Return where this Holdfast is open, or None if this process has not opened it."""
         if self._home is not None and self._home.is_forked:
-            # The other process goes on with these. Ending or even finalising them here would disturb it.
+            # The process that opened it still uses these. To close or even finalise them here would disturb it.
             self._inherited += [self._home, self._caller, self._store, self._thread]
             self._home = self._caller = self._store = self._thread = self._rejoining = None
             outside.leave(self)
@@ -268,7 +274,7 @@ class Holdfast:
 
     @property
     def gates(self) -> Gates:
-        """Breakers and holds: what keeps steps from beginning."""
+        """Breakers and holds, which keep steps from beginning."""
         return Gates(lambda: self.caller, actor())
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
@@ -278,11 +284,12 @@ class Holdfast:
     @overload
     def wait(self, what: Awaitable[T], timeout: Seconds | None = None) -> T: ...
     def wait(self, what: Any, timeout: Seconds | None = None) -> Any:
-        """Plain code's `await`: `hf.wait(run.state())`, from any thread but the event loop's own. And its `async for`:
-        `for view in hf.wait(run.watch()):`. With a `timeout`, TimeoutError when it takes longer; of an iterator, for each value.
+        """Await something in plain code, and return its result: `hf.wait(run.state())`. With an async iterator, return
+        an iterator: `for view in hf.wait(run.watch()):`. Call it from any thread but the event loop's own. With a
+        `timeout`, it raises TimeoutError if the result, or one value of the iterator, takes longer.
 
-        It works wherever the Holdfast was opened: by `with` or `hf.wait(hf.open())`, whose event loop runs in a thread of its
-        own, and by `async with` or `lifespan` in another thread.
+        It works however the Holdfast was opened: by `with` or `hf.wait(hf.open())`, whose event loop runs in a thread
+        of its own, or by `async with` or `lifespan` in another thread.
         """
         token = outside.chosen.set(self)
         try:
@@ -292,7 +299,7 @@ class Holdfast:
                 )
             return self._wait(what, options.patience(timeout, "hf.wait(timeout=…)"))
         except BaseException:
-            drop(what)
+            close_unstarted(what)
             raise
         finally:
             outside.chosen.reset(token)
@@ -306,14 +313,15 @@ class Holdfast:
         try:
             return home.wait(what, patience_s)
         finally:
-            if self._home is None:  # that was the closing
+            if self._home is None:  # that closed it
                 self._end_thread()
 
     def _wait_unopened(self, what: Any, patience_s: float | None) -> Any:
-        """It may be the opening: it gets an event loop in a thread of our own, which ends if it was something else."""
+        """Wait for something while this Holdfast is not open. It may be `open()`, so it runs in an event loop in a new
+        thread. If it opened nothing, the thread ends."""
         if isinstance(what, AsyncIterator):
             raise HoldfastError(self._not_open())
-        with self._opening():
+        with self._opening_lock():
             if self._own_home() is None:
                 self._end_thread()
                 thread = LoopThread()
@@ -327,11 +335,12 @@ class Holdfast:
                         atexit.register(self._leave_at_exit)
         return self._wait(what, patience_s)  # another thread was faster
 
-    def _opening(self) -> threading.Lock:
-        """One thread opens, others wait for it; but not for one of the process from which this one was forked."""
-        pid, lock = self._opens
+    def _opening_lock(self) -> threading.Lock:
+        """Return the lock that a thread has while it opens this Holdfast. A forked process makes a new one, because a
+        thread of the other process may have had the old one."""
+        pid, lock = self._pid_and_lock
         if pid != os.getpid():
-            self._opens = os.getpid(), (lock := threading.Lock())
+            self._pid_and_lock = os.getpid(), (lock := threading.Lock())
         return lock
 
     def _end_thread(self) -> None:
@@ -341,7 +350,7 @@ class Holdfast:
             thread.stop()
 
     def _leave_at_exit(self) -> None:
-        """The program ends without having closed: hand back what is held, so that nobody has to find out."""
+        """Close a Holdfast that the program left open, so that others need not find out that this process is gone."""
         if self._own_home() is not None:
             with suppress(Exception):
                 self.wait(self.close(), EXIT_S)
@@ -359,14 +368,15 @@ class Holdfast:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Start a run. The same id and input again gives the same run; the same id with another input is a Conflict."""
+        """Start a run. The same id and input again gives the same run. The same id with another input raises
+        Conflict."""
         raw, _ = workflow.shape.checked(args, kwargs, self.config.payload_max_bytes)
         return await self.start_raw(workflow, raw)
 
     async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
-        """As `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
+        """Like `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
         new = self._new_run(workflow, raw)
-        await self._demand_own(workflow)
+        await self._demand_own_name(workflow)
         answer = await self.caller.start_run(new)
         if answer is Answer.FENCED:
             raise Conflict(
@@ -375,20 +385,21 @@ class Holdfast:
             )
         return Run(self, new.id, workflow, known=True)
 
-    async def _demand_own(self, workflow: Workflow[Any, Any]) -> None:
-        """A process that only starts runs has not registered its names: those who run this workflow must mean the same."""
+    async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
+        """Raise NameTaken if another application publishes other code under this workflow's name. A scheduler checks
+        this when it registers. A process without one has not registered its workflows, so it checks here."""
         name = f"workflow {workflow.name}@{workflow.version}"
-        if "scheduler" in self._roles or name in self._asked:
+        if "scheduler" in self._roles or name in self._checked_names:
             return
         own = offered(("scheduler",), self._app, session_of(self.environment))
         demand_names(own, await self.store.workflows.rivals(own.code), only=name)
-        self._asked.add(name)
+        self._checked_names.add(name)
 
     def within(self, connection: Any) -> Within:
-        """Start runs inside a transaction of the caller on the same database: `await hf.within(connection).start(…)`.
+        """Start runs inside your own transaction on the same database: `await hf.within(connection).start(…)`.
 
-        `connection` is what the transaction was begun on: a connection of asyncpg or psycopg 3, a session or connection of
-        SQLAlchemy, Django's `connection`, or on SQLite one of apsw.
+        `connection` is what the transaction was begun on: a connection of asyncpg or psycopg 3, a session or connection
+        of SQLAlchemy, Django's `connection`, or on SQLite one of apsw.
         """
         return Within(self, transaction_of(connection))
 
@@ -411,7 +422,8 @@ class Holdfast:
     @overload
     def run(self, run_id: str, workflow: Workflow[..., R]) -> Run[R]: ...
     def run(self, run_id: str, workflow: Workflow[..., Any] | None = None) -> Run[Any]:
-        """A handle to a run that exists. With its workflow, results have the declared type, otherwise they are JSON values."""
+        """Return a handle to a run that exists. With its workflow, results have the declared type. Otherwise they are
+        JSON values."""
         return Run(self, run_id, workflow)
 
     async def runs(
@@ -423,14 +435,16 @@ class Holdfast:
         limit: int = 50,
         before: RunInfo | None = None,
     ) -> list[RunInfo]:
-        """Runs, newest first: those in one of these states, of this workflow (its name, or the last part of it), with all of
-        these tags. The next page is what comes `before` the last run of this one."""
+        """Return runs, newest first: those in one of these states, of this workflow (its name, or the last part of it),
+        with all of these tags. For the next page, pass the last run of this one as `before`."""
         states = (state,) if isinstance(state, str) else tuple(state)
         for one in states:
             if one not in set(RunState):
-                raise HoldfastError(f"runs(state={one!r}): a run is {', '.join(RunState)}")
+                raise HoldfastError(
+                    f"runs(state={one!r}): the state of a run is one of {', '.join(RunState)}"
+                )
         if options.whole_number(limit, "runs(limit=…)") < 1:
-            raise HoldfastError(f"runs(limit={limit!r}): how many runs at most, from 1")
+            raise HoldfastError(f"runs(limit={limit!r}): the limit must be 1 or more")
         where = RunFilter(
             states=states,
             workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
@@ -441,8 +455,8 @@ class Holdfast:
         return [RunInfo(row) for row in await self.store.reads.runs(where)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
-        """Send a signal whose value is already encoded. One that the run's workflow does not take, by what its code declares,
-        is refused: UnknownSignal, or InvalidInput for what it carries."""
+        """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
+        by what its code declares, or InvalidInput if the value does not fit."""
         if not may_exist(run_id):
             raise unknown_run(run_id)
         try:
@@ -466,7 +480,7 @@ class Holdfast:
         self.caller.ring(Bell.OUTCOMES)
 
     async def quarantine(self) -> list[Poison]:
-        """What waits in quarantine, by fingerprint, the oldest first."""
+        """Return what waits in quarantine, by fingerprint, the oldest first."""
         return await self.store.quarantine.quarantine(self.config.claim_max)
 
     async def resolve(
@@ -479,9 +493,12 @@ class Holdfast:
         result: Any = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Decide about all steps in quarantine with this fingerprint, or of this run: `release` them with fresh budgets,
-        `skip` them, as if each had returned `result`, or `fail` them. How many there were. In batches, each a transaction;
-        `progress` hears how many are done. What comes into quarantine meanwhile is left alone."""
+        """Decide about all steps in quarantine with this fingerprint, or of this run: `release` them with fresh
+        budgets, `skip` them, as if each had returned `result`, or `fail` them. Return how many there were.
+
+        This is done in batches, each in a transaction of its own. After each batch, `progress` is called with the
+        number of steps that are done. Steps that come into quarantine meanwhile are left alone.
+        """
         if fingerprint is None and run_id is None:
             raise HoldfastError(
                 "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
@@ -510,16 +527,16 @@ class Holdfast:
 
 
 class Within:
-    """Starts runs inside a transaction of the caller: they exist when it commits, and never when it does not."""
+    """Starts runs inside your own transaction. They exist once it commits, and never if it does not."""
 
     def __init__(self, hf: Holdfast, transaction: Transaction) -> None:
         self._hf, self._transaction = hf, transaction
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """As `hf.start`. The run can be seen, and begins, when the transaction is committed."""
+        """Like `hf.start`. The run can be seen, and begins, once the transaction is committed."""
         raw, _ = workflow.shape.checked(args, kwargs, self._hf.config.payload_max_bytes)
         new = self._hf._new_run(workflow, raw)
-        await self._hf._demand_own(workflow)
+        await self._hf._demand_own_name(workflow)
         await self._hf.store.batches.start_within(self._transaction, new)
         return Run(self._hf, new.id, workflow, within=True)
 
@@ -527,16 +544,16 @@ class Within:
 def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     known = ", ".join(repr(role) for role in ROLES)
     if isinstance(roles, str):
-        raise HoldfastError(f"Holdfast(roles={roles!r}): a list of roles: write roles=[{roles!r}]")
+        raise HoldfastError(f"Holdfast(roles={roles!r}): give a list of roles: write roles=[{roles!r}]")
     if not isinstance(roles, Iterable):
         raise HoldfastError(
-            f"Holdfast(roles={roles!r}): a list of roles: {known}; none of them only starts runs"
+            f"Holdfast(roles={roles!r}): give a list of roles: {known}; with an empty list it only starts runs"
         )
     found = tuple(roles)
     for role in found:
         if role not in {*ROLES, POOL}:
             raise HoldfastError(
-                f"Holdfast(roles=…): {role!r} is no role: {known}; none of them only starts runs"
+                f"Holdfast(roles=…): {role!r} is no role: {known}; with an empty list it only starts runs"
             )
     return found
 

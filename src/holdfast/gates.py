@@ -1,9 +1,9 @@
-"""Gates, for operators: breakers of dependencies, and holds on workflows, steps, dependencies, namespaces or everything.
+"""Gates, for operators: breakers of dependencies; holds on workflows, steps, dependencies, namespaces or everything.
 
 await hf.gates.hold(workflow="order", note="the warehouse counts its stock")
 await hf.gates.open("stripe", note="they announced a maintenance")
 
-A run is held by `run.hold()`; everything here acts on steps, at one place: whether one may begin.
+All of these act on steps, and only decide whether a step may begin. To hold a run, use `run.hold()`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.store.store import Store
 
 
 class Placed(NamedTuple):
-    """A hold, as it stands after it was asked for."""
+    """A hold that somebody asked for, and what was found about it."""
 
     hold: Hold
     new: bool
-    """False: somebody had placed it before."""
+    """False if the hold was there before."""
     known: bool
-    """Whether anything by that name has been seen in this store."""
+    """True if this store has seen anything of that name."""
 
 
 class Gates:
     def __init__(self, opened: Callable[[], Caller], actor: str) -> None:
-        """`opened` is this process's way to the store, if it is open."""
+        """`opened` returns this process's caller, or raises if the Holdfast is not open."""
         self._opened, self._actor = opened, actor
 
     @property
@@ -46,12 +46,13 @@ class Gates:
     # --- breakers -----------------------------------------------------------------------------------------------------
 
     async def breakers(self) -> list[Breaker]:
-        """Of every dependency that ever had trouble, by name."""
+        """Return the breakers, by name. A dependency has one once it had trouble, or an operator opened or closed
+        it."""
         return await self._store.gates.breakers()
 
     async def open(self, dependency: str, note: str = "") -> Breaker:
-        """Let no step begin that depends on this, until `close` or `reset`."""
-        name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
+        """Let no step begin that depends on this, until `close` or `reset`. Return the breaker."""
+        name, _ = await self._full_name(HoldScope.DEPENDENCY, dependency)
         row = await self._store.gates.force_breaker(
             name, BreakerState.OPEN, self._actor, stored_text(note, "note")
         )
@@ -59,8 +60,8 @@ class Gates:
         return row
 
     async def close(self, dependency: str, note: str = "") -> Breaker:
-        """Let all of them begin, whatever comes of it, until `open` or `reset`."""
-        name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
+        """Let all steps begin that depend on this, even if they fail, until `open` or `reset`. Return the breaker."""
+        name, _ = await self._full_name(HoldScope.DEPENDENCY, dependency)
         row = await self._store.gates.force_breaker(
             name, BreakerState.CLOSED, self._actor, stored_text(note, "note")
         )
@@ -68,12 +69,13 @@ class Gates:
         return row
 
     async def reset(self, dependency: str, note: str = "") -> Breaker:
-        """Let the breaker decide by itself again. One that is not closed is tried at once, and released in waves."""
-        name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
+        """Let the leader decide about the breaker again. If it is not closed, probes begin at once, in growing
+        waves."""
+        name, _ = await self._full_name(HoldScope.DEPENDENCY, dependency)
         row = await self._store.gates.reset_breaker(name, self._actor, stored_text(note, "note"))
         if row is None:
             raise WrongState(
-                f"{name!r} has no breaker: `holdfast breakers` lists those that ever had trouble"
+                f"{name!r} has no breaker: `holdfast breakers` lists the dependencies that have one"
             )
         await self._ring()
         return row
@@ -81,7 +83,7 @@ class Gates:
     # --- holds --------------------------------------------------------------------------------------------------------
 
     async def holds(self) -> list[Hold]:
-        """All there are, oldest first. Runs that are held are not among them: `holdfast ps --state held`."""
+        """Return all holds, oldest first. Held runs are not among them: `holdfast ps --state held` lists those."""
         return await self._store.gates.holds()
 
     async def hold(
@@ -94,13 +96,14 @@ class Gates:
         everything: bool = False,
         note: str = "",
     ) -> Placed:
-        """Let none of these steps begin until `release`. What runs goes on; runs still decide what comes next."""
-        scope, given = _one_of(workflow, step, dependency, namespace, everything)
-        value, known = await self._named(scope, given)
+        """Let none of these steps begin until `release`. Steps that are running go on. Runs still decide what comes
+        next."""
+        scope, given = _only_scope(workflow, step, dependency, namespace, everything)
+        value, known = await self._full_name(scope, given)
         new = await self._store.gates.add_hold(scope, value, self._actor, stored_text(note, "note"))
         found = [row for row in await self._store.gates.holds() if (row.scope, row.value) == (scope, value)]
         await self._ring()
-        if not found:  # released in the same moment
+        if not found:  # somebody released it in the same moment
             found = [Hold(scope, value, self._actor, note, await self._store.now())]
         return Placed(found[0], new, known)
 
@@ -114,22 +117,22 @@ class Gates:
         everything: bool = False,
         note: str = "",
     ) -> Hold:
-        """Take a hold away; its steps begin at once, as far as nothing else keeps them."""
-        scope, given = _one_of(workflow, step, dependency, namespace, everything)
-        held = {row.value: row for row in await self._store.gates.holds() if row.scope is scope}
-        value = _match(given, set(held), f"hold on {'an' if scope is HoldScope.ALL else 'a'} {scope}")
-        if value not in held or not await self._store.gates.remove_hold(
+        """Remove a hold, and return it. Its steps can begin at once, unless another gate stops them."""
+        scope, given = _only_scope(workflow, step, dependency, namespace, everything)
+        holds = {row.value: row for row in await self._store.gates.holds() if row.scope is scope}
+        value = _match(given, set(holds), f"hold on {'an' if scope is HoldScope.ALL else 'a'} {scope}")
+        if value not in holds or not await self._store.gates.remove_hold(
             scope, value, self._actor, stored_text(note, "note")
         ):
             what = "everything" if scope is HoldScope.ALL else f"the {scope} {given!r}"
-            raise WrongState(f"there is no hold on {what}: `holdfast holds` lists them")
+            raise WrongState(f"there is no hold on {what}: `holdfast holds` lists all holds")
         await self._ring()
-        return held[value]
+        return holds[value]
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    async def _named(self, scope: HoldScope, given: str) -> tuple[str, bool]:
-        """The whole name for a short one, and whether there is such a thing at all."""
+    async def _full_name(self, scope: HoldScope, given: str) -> tuple[str, bool]:
+        """Return the full name for a short one, and whether the store knows the name at all."""
         stored_text(given, str(scope))
         names: set[str] = set()
         if scope is HoldScope.WORKFLOW:
@@ -147,16 +150,14 @@ class Gates:
         return value, value in names
 
     async def _ring(self) -> None:
-        bells = (
-            Bell.GATES,
-            Bell.STEPS,
-        )  # in this order, in every process: a set of texts has another order each time
+        # A tuple, so that the order is always the same: a set of texts has another order in each process.
+        bells = (Bell.GATES, Bell.STEPS)
         for bell in bells:
             self._caller.bells.ring_here(bell)
         await self._store.nodes.ring(set(bells))
 
 
-def _one_of(
+def _only_scope(
     workflow: str | None, step: str | None, dependency: str | None, namespace: str | None, everything: bool
 ) -> tuple[HoldScope, str]:
     given = [
@@ -171,15 +172,15 @@ def _one_of(
         if value is not None
     ]
     if len(given) != 1:
-        raise HoldfastError("say what is held: one of workflow, step, dependency, namespace or everything")
+        raise HoldfastError("name exactly one of these: workflow, step, dependency, namespace or everything")
     return given[0]
 
 
 def _match(given: str, names: set[str], what: str) -> str:
-    """`order` is `shop.order` if there is only one such name."""
+    """Return the name that is meant. `order` means `shop.order` if only one name ends so."""
     if given in names:
         return given
     found = sorted(name for name in names if name.endswith(f".{given}"))
     if len(found) > 1:
-        raise HoldfastError(f"{given!r} is more than one {what}: {', '.join(found)}: name one of them")
+        raise HoldfastError(f"{given!r} fits more than one {what}: use one of {', '.join(found)}")
     return found[0] if found else given

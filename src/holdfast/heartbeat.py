@@ -1,7 +1,7 @@
 """How a node keeps its lease: from its own event loop, or by a heart, a process beside it (`holdfast.store.heart`).
 
-Either way the node measures its lease on the monotonic clock from the moment the renewal was sent: `until` is when it
-ends. A node that finds it passed has lost its lease, whatever the store would say.
+Either way the node measures its lease on the monotonic clock, from the moment at which it sent the renewal. `until` is
+when the lease ends. If that time has passed, the node has lost its lease, whatever the store would say.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from holdfast.store.nodes import Nodes
 log = logging.getLogger("holdfast.node")
 
 IDLE_MS = 300
-"""A heart waits this long before it loads anything, so that a process that soon ends pays for an empty interpreter only.
-Far less than a lease, and it waits by itself: a node that blocks right after its start keeps its lease, too. A node that is
-killed meanwhile hangs up, and its heart goes on at once to say so."""
+"""How long a heart waits before it loads anything, so that a process that ends soon pays only for an empty interpreter.
+This is far less than a lease. The heart then goes on by itself, so a node that blocks right after its start keeps its
+lease, too. If the node is killed meanwhile, its end of the pipe closes, and the heart goes on at once to say so in the
+store."""
 BOOT = f"""\
 import select, sys, _signal
 for number in (1, 2, 15): _signal.signal(number, _signal.SIG_IGN)
@@ -43,13 +44,15 @@ from holdfast.store.heart import main
 main()
 """
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
-"""A heart that dies again and again is started ever more rarely; meanwhile the node renews by itself."""
+"""How long a node waits before it starts another heart. The time doubles with each heart that dies without having
+renewed. Meanwhile the node renews by itself."""
+WAS_RECLAIMED = "the leader took this node for gone and reclaimed what it had"
 LEAVE_S = 0.5
-"""How long a heart may take to close its connection."""
+"""How long a heart may take to close its connection before the node kills it."""
 
 
 class Heartbeat:
-    """Renews from the node's event loop."""
+    """Renews the lease from the node's event loop."""
 
     def __init__(
         self,
@@ -70,16 +73,16 @@ class Heartbeat:
         """When the lease ends, on the monotonic clock."""
 
     def renewed(self, sent: float) -> None:
-        """A renewal sent at this monotonic time was answered."""
+        """Extend the lease, because a renewal that was sent at this monotonic time was answered."""
         if sent > self.sent:
             self.sent, self.until = sent, sent + self._config.lease_s
 
     async def renew(self) -> None:
-        """Renew once, from here."""
+        """Renew once, from this process."""
         sent = self._environment.monotonic()
         store_now = await self._store.renew(self._node, self._config.lease_s, self._pulse())
         if store_now is None:
-            self._lost("it was buried")
+            self._lost(WAS_RECLAIMED)
             return
         self.renewed(sent)
         self._clock.learn(self._environment.monotonic(), store_now)
@@ -87,7 +90,7 @@ class Heartbeat:
     def start(self) -> None: ...
 
     def look(self) -> None:
-        """Take in at once whatever is already known about the lease."""
+        """Read at once what the heart has written about the lease."""
 
     async def run(self) -> None:
         while True:
@@ -100,21 +103,20 @@ class Heartbeat:
             try:
                 await self.renew()
             except StoreError as error:
-                log.warning("renewing the lease: %s", error)
+                log.warning("node %s could not renew its lease: %s", self._node, error)
             except Exception:
-                log.exception(
-                    "renewing the lease"
-                )  # whatever it is, it is tried again: the node lives by this loop
+                # Whatever the error is, the loop tries again: without it the node would lose its lease.
+                log.exception("node %s could not renew its lease", self._node)
 
     def end(self) -> None:
-        """The lease is lost: nothing brings it back."""
+        """End the lease for good. No later renewal brings it back."""
         self.sent, self.until = math.inf, -math.inf
 
     async def stop(self) -> None: ...
 
 
 class HeartProcess(Heartbeat):
-    """Renews by a heart, and from the node's event loop whenever the heart is not heard."""
+    """Renews the lease by a heart, and from the node's event loop while the heart does not renew."""
 
     _process: subprocess.Popen[bytes] | None = None
     _unread = b""
@@ -124,11 +126,11 @@ class HeartProcess(Heartbeat):
 
     @property
     def pid(self) -> int | None:
-        """Of the heart, while there is one."""
+        """The process id of the heart, while there is one."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start a heart. It is not waited for."""
+        """Start a heart, and do not wait for it."""
         address = self._store.shared_url
         assert address is not None
         order = Order(
@@ -141,7 +143,7 @@ class HeartProcess(Heartbeat):
             self.sent,
         )
         try:
-            # A session of its own: what the terminal sends to the node's group is not meant for it.
+            # It gets a session of its own, so that signals of the terminal to the node's process group do not reach it.
             self._process = heart = subprocess.Popen(  # noqa: S603
                 python("-c", BOOT, "\n".join(module_path())),
                 stdin=subprocess.PIPE,
@@ -151,7 +153,9 @@ class HeartProcess(Heartbeat):
                 bufsize=0,
             )
         except OSError as error:
-            log.warning("no heart could be started for node %s: %s; it renews by itself", self._node, error)
+            log.warning(
+                "no heart could be started for node %s: %s; the node renews by itself", self._node, error
+            )
             self._back_off()
             return
         assert heart.stdin is not None
@@ -165,7 +169,7 @@ class HeartProcess(Heartbeat):
     def _say(self, line: bytes) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is gone, which `look` notices, or it does not read
+        with contextlib.suppress(OSError):  # the heart is gone, which `look` notices, or it does not read
             os.write(self._process.stdin.fileno(), line + b"\n")
 
     def look(self) -> None:
@@ -181,7 +185,7 @@ class HeartProcess(Heartbeat):
         for line in lines:
             self._heard(msgspec.json.decode(line, type=HeartMessage))
         if gone and self._process is process:
-            log.warning("the heart of node %s ended; another is started", self._node)
+            log.warning("the heart of node %s ended; the node starts another one", self._node)
             self._back_off()
             self._kill()
 
@@ -189,23 +193,27 @@ class HeartProcess(Heartbeat):
         self._restart_at = self._environment.monotonic() + self._restart_s
         self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)
 
-    def _heard(self, said: HeartMessage) -> None:
-        if said.store_now is not None:
+    def _heard(self, message: HeartMessage) -> None:
+        if message.store_now is not None:
             self._beating, self._restart_s = True, RESTART_MIN_S
-            self.renewed(said.sent)
-            self._clock.learn(said.answered, said.store_now)
-        elif said.trouble is not None:
-            log.warning("the heart of node %s: %s", self._node, said.trouble)
-        elif said.end == RECLAIMED:
-            self._lost("it was buried")
-        elif said.end == STALLED:
-            log.warning("node %s made no progress for %g s", self._node, self._config.stall_s)
-        elif said.end == LAPSED:
+            self.renewed(message.sent)
+            self._clock.learn(message.answered, message.store_now)
+        elif message.trouble is not None:
+            log.warning("the heart of node %s could not renew: %s", self._node, message.trouble)
+        elif message.end == RECLAIMED:
+            self._lost(WAS_RECLAIMED)
+        elif message.end == STALLED:
+            log.warning(
+                "node %s made no progress for %g s, so its heart stopped renewing",
+                self._node,
+                self._config.stall_s,
+            )
+        elif message.end == LAPSED:
             self._lost("it could not renew in time")
 
     async def run(self) -> None:
-        """Tell the heart that the event loop turns, and renew in its place while it is not heard. The one never waits for the
-        other: a heart that hears nothing takes its node for stalled, and a store that is slow to answer is no stall."""
+        """Send the heart signs of life, and renew in its place while it does not renew. Signs of life never wait for a
+        renewal: without them the heart takes its node for stalled, and a store that is slow to answer is no stall."""
         pulse_s = self._config.renew_s / 2
         renewing: asyncio.Task[None] | None = None
         try:
@@ -223,8 +231,8 @@ class HeartProcess(Heartbeat):
                 renewing.cancel()
                 await asyncio.wait([renewing])
 
-    def _forget(self) -> subprocess.Popen[bytes] | None:
-        """Close the pipes to the heart, which makes it leave if it has not yet."""
+    def _close_pipes(self) -> subprocess.Popen[bytes] | None:
+        """Close the pipes to the heart, which makes it leave. Return its process."""
         if self._process is not None:
             self._say(LEAVE)
         process, self._process = self._process, None
@@ -235,7 +243,7 @@ class HeartProcess(Heartbeat):
         return process
 
     def _kill(self) -> None:
-        process = self._forget()
+        process = self._close_pipes()
         if process is not None:
             process.kill()
             process.wait()
@@ -246,7 +254,7 @@ class HeartProcess(Heartbeat):
 
     async def stop(self) -> None:
         beating = self._beating
-        process = self._forget()
+        process = self._close_pipes()
         if process is None:
             return
         until = self._environment.monotonic() + (LEAVE_S if beating else 0.0)
@@ -256,8 +264,9 @@ class HeartProcess(Heartbeat):
         process.wait()
 
 
-def keeps_lease(store: Nodes, environment: Environment, config: Config) -> type[Heartbeat]:
-    """By a heart where another process can reach the store; a simulation is one process, and so is a store in memory."""
+def heartbeat_type(store: Nodes, environment: Environment, config: Config) -> type[Heartbeat]:
+    """Return the kind of heartbeat to use: a heart if another process can reach the store. It cannot in a simulation,
+    or if the store is in memory."""
     if config.heart and environment.is_real and store.shared_url is not None and sys.executable:
         return HeartProcess
     return Heartbeat

@@ -1,8 +1,9 @@
-"""The event loop a Holdfast lives in, and how code outside of it waits for what is done there.
+"""The event loop in which a Holdfast was opened, and how code outside of that loop waits for what is done in it.
 
-A Holdfast belongs to one event loop, in one thread of one process. Plain code (a script, Flask, Django, a `def` endpoint of
-FastAPI) hands it a coroutine and waits in its own thread. Three things would wait for ever and are refused instead: waiting in the
-loop's own thread, in a process that was forked after the Holdfast was opened, and for a loop that does not run any more.
+A Holdfast belongs to one event loop, in one thread of one process. Plain code (a script, Flask, Django, a `def`
+endpoint of FastAPI) gives it a coroutine and waits in its own thread. Three kinds of wait would never end, and are
+refused instead: in the loop's own thread, in a process that was forked after the Holdfast was opened, and for a loop
+that does not run any more.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from holdfast.interrupt import run_through
 T = TypeVar("T")
 
 LOOK_EVERY_S = 1.0
-"""How often who waits looks whether the loop still runs. Only a loop that ended without a word is noticed by this."""
+"""How often a waiting thread checks that the loop still runs. A loop that is closed in order ends the waits itself."""
 LEAVE_S = 5.0
-"""How long a thread of ours may take to end its loop."""
+"""How long to wait for a `LoopThread` to end."""
 
 _ENDED = object()
 
@@ -37,46 +38,48 @@ class Home:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread_id, self._pid = threading.get_ident(), os.getpid()
-        self._visitors: set[asyncio.Task[Any]] = set()
-        """What is done for code outside, which waits for it."""
+        self._outside_tasks: set[asyncio.Task[Any]] = set()
+        """Tasks that code outside of the loop waits for."""
 
     @property
     def is_forked(self) -> bool:
         return os.getpid() != self._pid
 
-    def demand_here(self) -> None:
-        """Refuse code in another event loop, which could not be answered."""
+    def demand_own_loop(self) -> None:
+        """Raise if another event loop calls this: it could not get answers from this one."""
         running = _get_running_loop()
         if running is not None and running is not self._loop:
             raise HoldfastError(
                 "this Holdfast was opened in another event loop: open it in the loop that uses it, or write "
-                "`await asyncio.to_thread(hf.wait, …)`; in a workflow, call the other workflow itself, or do it in a step"
+                "`await asyncio.to_thread(hf.wait, …)`; in a workflow, call the other workflow directly, or do it in a step"
             )
 
     def wait(self, what: Awaitable[T], timeout_s: float | None = None) -> T:
-        """The result of what is awaited in the loop. The thread that calls waits for it."""
-        visit = self._visit(what)
+        """Await this in the loop, and return its result. The calling thread waits for it."""
+        coroutine = self._tracked(what)
         try:
-            self._demand_outside()
-            future = asyncio.run_coroutine_threadsafe(visit, self._loop)
+            self._demand_can_wait()
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:  # the loop was closed in this moment
-            drop(visit)
-            raise _gone() from error
+            close_unstarted(coroutine)
+            raise _loop_ended() from error
         except BaseException:
-            drop(visit)
+            close_unstarted(coroutine)
             raise
-        future.add_done_callback(lambda _: drop(what))  # it was cancelled before it began
+        future.add_done_callback(lambda _: close_unstarted(what))  # if it was cancelled before it began
         try:
             self._wait_for(future, timeout_s)
             return future.result()
         except futures.CancelledError:
-            raise HoldfastError("it was cancelled: this Holdfast was closed while somebody waited") from None
+            raise HoldfastError(
+                "this Holdfast was closed while this call waited, so the call was cancelled"
+            ) from None
         finally:
             future.cancel()  # after a timeout or Ctrl-C nobody waits any more
 
     def each(self, source: AsyncIterator[T], timeout_s: float | None = None) -> Iterator[T]:
-        """What an async iterator gives, one after the other; `timeout_s` is for each of them."""
-        self._demand_outside()
+        """Return an iterator over the values of an async iterator. Each value may take up to `timeout_s`."""
+        self._demand_can_wait()
         return self._each(source, timeout_s)
 
     def _each(self, source: AsyncIterator[T], timeout_s: float | None) -> Generator[T, None, None]:
@@ -86,30 +89,30 @@ class Home:
         finally:
             close = getattr(source, "aclose", None)
             if close is not None and self._loop.is_running() and not self.is_forked:
-                # Not waited for: who does not want any more may be the garbage collector, in any thread.
+                # Do not wait for it: this may run in the garbage collector, in any thread.
                 asyncio.run_coroutine_threadsafe(close(), self._loop)
 
-    def dismiss(self) -> None:
-        """The Holdfast is being closed: nobody outside waits any longer, except who closes it."""
-        for task in self._visitors - {asyncio.current_task()}:
+    def cancel_waits(self) -> None:
+        """End the waits of all code outside, because the Holdfast is being closed. The wait that closes it goes on."""
+        for task in self._outside_tasks - {asyncio.current_task()}:
             task.cancel()
 
-    async def _visit(self, what: Awaitable[T]) -> T:
+    async def _tracked(self, what: Awaitable[T]) -> T:
         task = asyncio.current_task()
         assert task is not None
-        self._visitors.add(task)
+        self._outside_tasks.add(task)
         try:
             return await what
         finally:
-            self._visitors.discard(task)
+            self._outside_tasks.discard(task)
 
-    def _demand_outside(self) -> None:
+    def _demand_can_wait(self) -> None:
         if threading.get_ident() == self._thread_id and self._loop.is_running():
             raise HoldfastError(
                 "hf.wait() is for plain code, and would wait for ever in the event loop's own thread: write `await` here"
             )
         if not self._loop.is_running():
-            raise _gone()
+            raise _loop_ended()
 
     def _wait_for(self, future: futures.Future[T], timeout_s: float | None) -> None:
         left_s = float("inf") if timeout_s is None else timeout_s
@@ -121,7 +124,7 @@ class Home:
             if left_s <= 0:
                 raise TimeoutError(f"no answer within {timeout_s:g} s")
             if not self._loop.is_running():
-                raise _gone()
+                raise _loop_ended()
 
 
 class LoopThread:
@@ -141,28 +144,28 @@ class LoopThread:
             await left.wait()
 
         try:
-            run_through(stay())  # at its end it cancels what is left, so that nobody waits for it any longer
+            # At its end this cancels all other tasks, so that nobody waits for them any longer.
+            run_through(stay())
         except BaseException as error:
             if begun.done():
                 raise
             begun.set_exception(error)
 
     def stop(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended by itself
+        with suppress(RuntimeError):  # the loop has already ended
             self._leave()
         self._thread.join(LEAVE_S)
 
 
-def drop(*coroutines: object) -> None:
-    """Close those that have not begun and will not be awaited, so that Python does not warn about them."""
-    for one in coroutines:
-        if inspect.iscoroutine(one) and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
-            with suppress(ValueError):  # the loop began it in this moment
-                one.close()
+def close_unstarted(what: object) -> None:
+    """Close a coroutine that has not begun and will not be awaited, so that Python does not warn about it."""
+    if inspect.iscoroutine(what) and inspect.getcoroutinestate(what) == inspect.CORO_CREATED:
+        with suppress(ValueError):  # the loop began it in this moment
+            what.close()
 
 
-def _gone() -> HoldfastError:
+def _loop_ended() -> HoldfastError:
     return HoldfastError(
-        "the event loop in which this Holdfast was opened does not run any more: close it before its loop ends "
+        "the event loop in which this Holdfast was opened does not run any more: close a Holdfast before its loop ends "
         "(`async with Holdfast(…)`), and open it again where it is used"
     )

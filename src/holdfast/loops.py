@@ -1,4 +1,4 @@
-"""The endless loops of one process. Each pass of a loop is bounded, and a pass that fails does not end its loop."""
+"""The endless loops of one process. Each pass of a loop is bounded. A pass that fails does not end its loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Loops:
         self._has_lease, self._lose_store = has_lease, lose_store
         self._tasks: list[asyncio.Task[None]] = []
         self.is_over = False
-        """The process has stopped for good what its loops are for: they should end."""
+        """True when this process has given up its work for good, so that its loops should end."""
 
     def spawn(self, *loops: Coroutine[Any, Any, None]) -> None:
         for loop in loops:
@@ -39,10 +39,11 @@ class Loops:
             )
 
     async def stop(self) -> None:
-        await ended(self._tasks)
+        await cancel_all(self._tasks)
 
     async def guarded(self, what: str, tick: Callable[[], Awaitable[Any]]) -> Any:
-        """One pass. What keeps it from being done is logged: the store may be away, and comes back."""
+        """Do one pass. If it fails, log the error and wait a little: the store may be away and come back. Return what
+        the pass returned, or 0 if it failed or this node has no lease."""
         if not self._has_lease():
             return 0
         try:
@@ -64,16 +65,16 @@ class Loops:
         return 0
 
     async def wait(self, bell: Bell, limit_s: float) -> None:
-        """Until the bell rings, or as the safety net, for about `limit_s`."""
+        """Wait until the bell rings, but only for about `limit_s`, because a bell can get lost."""
         await wait_for(self.bells[bell], limit_s * (0.75 + self._environment.random.random() / 2))
 
     async def pause(self, about_s: float) -> None:
-        """For about this long: so the loops of many processes do not keep step."""
+        """Wait for about this long. The time varies, so that the loops of many processes do not run in step."""
         await self._environment.sleep(about_s * (0.75 + self._environment.random.random() / 2))
 
 
 async def wait_for(event: asyncio.Event, limit_s: float) -> None:
-    """Until the event is set, at most so long; leaves it cleared."""
+    """Wait until the event is set, for at most `limit_s`, and clear it."""
     if not event.is_set():
         timer = asyncio.get_running_loop().call_later(limit_s, event.set)
         try:
@@ -83,9 +84,9 @@ async def wait_for(event: asyncio.Event, limit_s: float) -> None:
     event.clear()
 
 
-async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel these until they have ended. Once is not always enough: a driver that gives a connection up in that very moment may
-    lose the cancellation."""
+async def cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel these tasks until they have ended. To cancel once is not always enough: a driver that gives up a
+    connection in that moment may lose the cancellation."""
     left = list(tasks)
     while left:
         for task in left:
@@ -94,4 +95,4 @@ async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
         left = [task for task in left if not task.done()]
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # each loop has logged what happened to it
+            task.exception()  # so that Python does not warn about it: the loop has logged its error

@@ -1,7 +1,8 @@
-"""A node: one process start hosting any of the roles, with a lease for all it has.
+"""A node: one start of one process that hosts any of the roles. It has one lease for everything it has claimed.
 
-It joins its scheduler and agent around the one writer: an outcome of a local agent whose run lives in the same node goes
-straight to the scheduler, which commits it together with what comes next. Neither role knows of the other.
+Its scheduler and its agent share one writer. If the run of a step is in the memory of the same node, the outcome goes
+from the agent straight to the scheduler, which commits it together with what comes next. Neither role knows of the
+other.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from holdfast.config import DEFAULT, Config
 from holdfast.durations import DurationCounts
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import LeaseLost, NameTaken, StoreError
-from holdfast.heartbeat import keeps_lease
-from holdfast.loops import ended
+from holdfast.heartbeat import heartbeat_type
+from holdfast.loops import cancel_all
 from holdfast.model import Ending, NewRun, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
@@ -46,14 +47,14 @@ log = logging.getLogger("holdfast.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
 POOL = "pool"
-"""What a process that keeps agents at strength is in the store. It hosts none of the roles."""
+"""The role that the store shows for the process of a pool. Such a process hosts none of the `ROLES`."""
 
 Then = Callable[[Any], None]
 
 
 class Node(Caller):
     agent_type: type[Agent] = Agent
-    """A simulation brings one that pretends to execute."""
+    """The class of this node's agent. The simulation has one that only pretends to execute steps."""
 
     def __init__(
         self,
@@ -70,23 +71,23 @@ class Node(Caller):
         app: str | None = None,
         on_fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`only` are the runs it works on: these, those it starts, and their children; None: whatever there is. `about` and `pulse`
-        are what it says of itself beside what it can serve: once, and with each renewal of its lease. `on_fenced` is called when
-        it has lost its lease and stopped itself."""
+        """With `only`, the node works on just these runs, those it starts, and their children; with None, on all runs.
+        `about` and `pulse` are what it writes about itself beside what it can serve: `about` when it registers, `pulse`
+        with each renewal of its lease. `on_fenced` is called when it has lost its lease and stopped itself."""
         super().__init__(store, environment=environment or Environment(), config=config)
         self.only, self.on_fenced = only, on_fenced
         self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
         self.labels = frozenset(labels)
-        self._about, self._more_pulse = about or {}, pulse
+        self._about, self._extra_pulse = about or {}, pulse
         self._app, self._edition = app, -1
         self.clock = StoreClock(self.environment)
         self.durations = DurationCounts()
         self.fenced = False
-        """This node lost its lease and stopped itself. It writes nothing any more."""
+        """This node has lost its lease and stopped itself. It writes nothing any more."""
         self.draining = False
         self._claiming_runs, self._claiming_steps = asyncio.Lock(), asyncio.Lock()
-        """Locked while a claim is on its way: until it is answered, this node does not know what it has."""
-        self.heartbeat = keeps_lease(store.nodes, self.environment, config)(
+        """Locked while a claim is under way. Until the claim is answered, this node does not know what it has."""
+        self.heartbeat = heartbeat_type(store.nodes, self.environment, config)(
             store.nodes,
             self.id,
             environment=self.environment,
@@ -133,23 +134,24 @@ class Node(Caller):
         )
 
     def _loops_of_agent(self, agent: Agent) -> AgentLoops:
-        claim = partial(self._claimed, self._claiming_steps, agent.claim)
+        claim = partial(self._claim, self._claiming_steps, agent.claim)
         return AgentLoops(agent, self.loops, claim, self.declare, self.environment, self.clock)
 
     def _loops_of_scheduler(self, scheduler: Scheduler) -> SchedulerLoops:
-        claim = partial(self._claimed, self._claiming_runs, scheduler.claim)
+        claim = partial(self._claim, self._claiming_runs, scheduler.claim)
         return SchedulerLoops(scheduler, self.loops, claim, self.declare, self.environment, self.clock)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self, first: str | None = None) -> None:
-        """Register, look once for what is lost, and begin: with the run `first`, before any step is taken up."""
+        """Register, let the supervisor look once for what is lost, claim the run `first`, and start the loops. No step
+        is claimed before that run."""
         self._begin_writing()
         await self._register()
         await self.bells.listen(self._heard)
         await self.heartbeat.renew()
         self.heartbeat.start()
-        self.loops.spawn(self.heartbeat.run(), self._keep_lease())
+        self.loops.spawn(self.heartbeat.run(), self._watch_lease())
         if self.scheduler is not None:
             await self.scheduler.learn_lanes()
         if self.agent is not None:
@@ -161,7 +163,7 @@ class Node(Caller):
             await self.claim_one(first)
         self._begin_watching()
         for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
-            self.bells.ring_here(bell)  # what waits already is taken up at once, not at the first poll
+            self.bells.ring_here(bell)  # so that what waits already is claimed now, not at the first poll
         if self.scheduler is not None:
             self.loops.spawn(*self._loops_of_scheduler(self.scheduler).all())
         if self._agent_loops is not None:
@@ -175,15 +177,15 @@ class Node(Caller):
         self.started = True
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Drain: finish or hand back steps, park runs, retire. Costs no attempt."""
+        """Let steps finish or hand them back, park the runs, and retire. This costs no step an attempt."""
         if self.agent is not None and not self.fenced:
             await self._drain(self.agent, self.config.drain_s if drain_s is None else drain_s)
         if self.scheduler is not None and not self.fenced:
             self.scheduler.park_all()
-        if self.fenced:  # there is nothing left that it may write
+        if self.fenced:  # it may not write any more
             self.writer.close()
             if self._writing is not None:
-                await ended([self._writing])
+                await cancel_all([self._writing])
             self.writer.leave()
         else:
             await self._write_out(WRITE_OUT_S)
@@ -200,23 +202,23 @@ class Node(Caller):
             if self.supervisor is not None:
                 await self.supervisor.resign()
             if not self.fenced:
-                await self._tell_durations()
+                await self._record_durations()
                 await self.store.nodes.retire(self.id)
                 await self.store.nodes.ring({Bell.RUNS, Bell.STEPS, Bell.OUTCOMES})
-        self._dismiss()
+        self._cancel_watchers()
 
     async def _drain(self, agent: Agent, limit_s: float) -> None:
         self.draining = True
         agent.close_doors()
         if limit_s > 0 and agent.assignments:
             with contextlib.suppress(StoreError):
-                await self.heartbeat.renew()  # for those who look at it meanwhile
+                await self.heartbeat.renew()  # so that the store shows that this node is draining
         await agent.drain(limit_s)
 
     # --- what its code publishes and declares -------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """Enter the node's row, with what its code publishes and declares."""
+        """Write the node's row, with what its code publishes and declares."""
         edition, session = registry.edition(), session_of(self.environment)
         offers = {
             **msgspec.to_builtins(offered(self.roles, self._app, session)),
@@ -244,7 +246,7 @@ class Node(Caller):
         self._edition = edition
 
     async def declare(self) -> None:
-        """Tell the store what was declared here since this node registered: in a notebook, or by a late import."""
+        """Register again if code was declared here since this node registered: in a notebook, or by a late import."""
         if not self.started or self.fenced or self._edition == registry.edition():
             return
         try:
@@ -274,12 +276,12 @@ class Node(Caller):
             self.scheduler.look_at_joins()
 
     async def claim_one(self, run_id: str) -> bool:
-        """Go on with this run at once, if nobody owns it and this node has a scheduler."""
+        """Claim this run and go on with it at once, if nobody owns it and this node has a scheduler."""
         if self.scheduler is None:
             return False
-        return bool(await self._claimed(self._claiming_runs, partial(self.scheduler.claim_one, run_id)))
+        return bool(await self._claim(self._claiming_runs, partial(self.scheduler.claim_one, run_id)))
 
-    # --- the join of the roles: what the scheduler asks of its host ---------------------------------------------------
+    # --- what the scheduler asks of its node --------------------------------------------------------------------------
 
     def submit(self, op: Op, then: Then) -> None:
         self.writer.submit(op, then)
@@ -296,7 +298,7 @@ class Node(Caller):
             if self.scheduler.joining:
                 self.scheduler.look_at_joins()
 
-    # --- and what the agent asks --------------------------------------------------------------------------------------
+    # --- what the agent asks of its node ------------------------------------------------------------------------------
 
     def write_step(self, op: StepOp, then: Then | None = None) -> None:
         scheduler = self.scheduler
@@ -308,17 +310,24 @@ class Node(Caller):
         self._write_apart(op, then)
 
     def _write_apart(self, op: StepOp, then: Then | None, *, is_second: bool = False) -> None:
-        """Write what goes with no hop. When it cannot be written, it is written that it cannot be; and if even that fails, the step
-        is found by the next comparison of what this node has, and goes back to the queue."""
+        """Write an operation that goes with no hop. If it cannot be written, write in its place that it could not be
+        recorded. If that fails, too, `reconcile` finds that this node does not know the step any more, and hands it
+        back."""
 
         def answered(answer: Any) -> None:
             if answer is Answer.FENCED or isinstance(answer, LeaseLost):
                 log.info("%s of step %s of run %s came too late", type(op).__name__, op.n, op.run_id)
             elif isinstance(answer, BaseException):
-                log.error("%s of step %s of run %s: %s", type(op).__name__, op.n, op.run_id, answer)
-                other = None if is_second else _instead(op, answer)
-                if other is not None:
-                    self._write_apart(other, then, is_second=True)
+                log.error(
+                    "%s of step %s of run %s cannot be written: %s",
+                    type(op).__name__,
+                    op.n,
+                    op.run_id,
+                    answer,
+                )
+                replacement = None if is_second else _replacement(op, answer)
+                if replacement is not None:
+                    self._write_apart(replacement, then, is_second=True)
                     return
             elif type(op) is Outcome:
                 self.ring(Bell.OUTCOMES)
@@ -346,8 +355,9 @@ class Node(Caller):
 
     # --- what this node has -------------------------------------------------------------------------------------------
 
-    async def _claimed(self, claiming: asyncio.Lock, claim: Callable[[], Awaitable[int]]) -> int:
-        """Claim. What a claim that was not answered took is given back, before this node writes anything else."""
+    async def _claim(self, claiming: asyncio.Lock, claim: Callable[[], Awaitable[int]]) -> int:
+        """Claim. The answer can get lost. Then this node may have runs or steps that it does not know of, so it gives
+        them up before it writes anything else."""
         async with claiming:
             try:
                 return await claim()
@@ -356,30 +366,33 @@ class Node(Caller):
                 raise
 
     async def _reconcile_now_and_then(self) -> None:
-        """Compare what the store says this node has with what it does have, twice in a lease: what is `running` here and nobody
-        here knows of would otherwise stay so for ever. It is done between two commits, when both are known."""
+        """Reconcile twice in a lease. Otherwise a step that is `running` on this node, and that the node does not know
+        of, would stay so for ever. The writer reconciles between two commits, because only then the node knows all
+        that it has written."""
         while not self.loops.is_over:
             await self.loops.pause(self.config.lease_s / 2)
             self.writer.doubt()
 
     async def reconcile(self) -> None:
-        """Give up what the store says this node has and this node knows nothing of."""
+        """Give up what this node has according to the store and does not know of."""
         async with self._claiming_runs, self._claiming_steps:
-            # By their fences: the same run or step may have been taken from this node and claimed again, with the answer lost.
             if self.fenced:
                 return
+            # Fences are compared, too: this node may have lost a run or step and claimed it again without getting the
+            # answer.
             runs = self.scheduler.known_runs() if self.scheduler is not None else []
             given_up = await self.store.nodes.reconcile(self.id, runs, sorted(self.known_steps()))
             if any(given_up):
                 log.warning(
-                    "node %s gave back %d runs and %d steps that it knew nothing of", self.id, *given_up
+                    "node %s gave up %d runs and %d steps that it did not know of", self.id, *given_up
                 )
                 self.ring(Bell.STEPS)
             self.bells.ring_here(Bell.RUNS)
             self.bells.ring_here(Bell.OUTCOMES)
 
     def known_steps(self) -> set[StepRef]:
-        """(run, n, fence) of what is executed here, or was and is about to be written: it must not be taken from under it."""
+        """Return (run, n, fence) of each step that is executed here, or has ended here and is not written yet. This
+        node must not give these up."""
         assignments = self.agent.assignments.values() if self.agent is not None else ()
         steps = {assignment.ref for assignment in assignments if not assignment.twin}
         for op in self.writer.unanswered():
@@ -396,30 +409,30 @@ class Node(Caller):
         return self.environment.monotonic() < self.heartbeat.until or self._has_lease_after_all()
 
     def _has_lease_after_all(self) -> bool:
-        """The heart may have renewed it, and not been heard yet."""
+        """Read what the heart has written: it may have renewed the lease. If it has not, stop this node."""
         self.heartbeat.look()
         if self.environment.monotonic() < self.heartbeat.until:
             return True
         self._fence_self("it could not renew in time")
         return False
 
-    async def _keep_lease(self) -> None:
-        """Stop at the moment the lease ends, whatever else is waited for."""
+    async def _watch_lease(self) -> None:
+        """Stop this node at the moment its lease ends, whatever else it waits for."""
         while self.has_lease():
             await self.environment.sleep(max(0.001, self.heartbeat.until - self.environment.monotonic()))
 
     def _pulse(self) -> str:
-        """What this node says of itself while it lives, for `holdfast agents`."""
-        told: dict[str, Any] = {"lease_s": self.config.lease_s}
+        """Return the state of this node as a JSON object, for pools, `holdfast agents` and `holdfast doctor`."""
+        pulse: dict[str, Any] = {"lease_s": self.config.lease_s}
         if self.draining:
-            told["draining"] = True
+            pulse["draining"] = True
         if self.agent is not None:
-            told["succeeded"], told["failed"] = self.agent.tally.recent(self.environment.monotonic())
-            told["held"], told["full"] = len(self.agent.assignments), round(self.agent.places.full, 3)
-            told["known"] = len(self.known_steps())
-        if self._more_pulse is not None:
-            told |= self._more_pulse()
-        return json.dumps(told)
+            pulse["succeeded"], pulse["failed"] = self.agent.tally.recent(self.environment.monotonic())
+            pulse["has"], pulse["full"] = len(self.agent.assignments), round(self.agent.places.full, 3)
+            pulse["known"] = len(self.known_steps())
+        if self._extra_pulse is not None:
+            pulse |= self._extra_pulse()
+        return json.dumps(pulse)
 
     def _fence_self(self, why: str) -> None:
         if self.fenced:
@@ -442,26 +455,28 @@ class Node(Caller):
     async def _learn(self) -> None:
         while not self.loops.is_over:
             await self.loops.pause(self.config.learn_s)
-            await self.loops.guarded("learning", self._tell_durations)
+            await self.loops.guarded("learning", self._record_durations)
 
-    async def _tell_durations(self) -> None:
-        """Tell the store what was counted here. What is lost on the way is lost: it is statistics."""
+    async def _record_durations(self) -> None:
+        """Add the durations that were counted here to those in the store. If the store cannot be reached, these counts
+        are lost: they are only statistics."""
         if counts := self.durations.take(self.config.learn_rows_max):
             await self.store.durations.add_durations(counts)
 
 
 def session_of(environment: Environment) -> str:
-    """Where code comes from that stands in no file."""
+    """Return the origin of code that is in no file, such as code in a notebook."""
     return f"a session on {environment.host} pid {environment.pid}"
 
 
-def _instead(op: StepOp, error: BaseException) -> StepOp | None:
-    """What is written of a step when what its agent had to say of it cannot be. Not its outcome again: the step would be executed
-    until that can be written. None: nothing, the step goes back to the queue."""
+def _replacement(op: StepOp, error: BaseException) -> StepOp | None:
+    """Return what to write when an agent's report cannot be written: the same report, with this error as its error. An
+    outcome becomes a failure. Without this, the step would be executed again and again until its report can be written.
+    None: write nothing, so that the step is handed back."""
     if not isinstance(op, Outcome | RetryStep | QuarantineStep):
         return None
-    kind, words = name_of(type(error)), f"what the step said cannot be recorded: {error}"
-    told = json.dumps({"type": kind, "message": words, "ending": Ending.FAILED, "unsure": True})
+    kind, message = name_of(type(error)), f"what the step returned or raised cannot be recorded: {error}"
+    error_json = json.dumps({"type": kind, "message": message, "ending": Ending.FAILED, "unsure": True})
     if isinstance(op, Outcome):
-        return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=told)
-    return msgspec.structs.replace(op, error=told)
+        return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=error_json)
+    return msgspec.structs.replace(op, error=error_json)

@@ -49,7 +49,7 @@ class RunRows(NamedTuple):
     steps: list[StepRow]
     attempts: list[Attempt]
     outlook: Outlook = Outlook()
-    """What was learned from others, where somebody asked for it."""
+    """What earlier durations say about the run. Empty if nobody asked for it."""
 
 
 class Opened(Protocol):
@@ -68,7 +68,7 @@ class Opened(Protocol):
 
 
 class Run(Generic[R]):
-    """A handle to one run. Whatever is asked of a run that does not exist raises UnknownRun."""
+    """A handle to one run. If the run does not exist, its methods raise UnknownRun."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Run(Generic[R]):
     ) -> None:
         self._hf, self.id, self._workflow = hf, run_id, workflow
         self._known, self._within = known, within
-        """Whether it was seen in the store; whether it was started in a transaction of the caller."""
+        """Whether the run was seen in the store; whether it was started in a transaction of the user."""
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
 
     async def result(self, timeout: Seconds | None = None) -> R:
-        """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise, and
-        TimeoutError when it has not within `timeout`."""
+        """Wait until the run has ended, and return the workflow's result. Raise RunFailed or a subclass if it did not
+        succeed, and TimeoutError if it has not ended within `timeout`."""
         patience_s = options.patience(timeout, "run.result(timeout=…)")
         if patience_s == 0:
             row = await self._row()
@@ -109,7 +109,9 @@ class Run(Generic[R]):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise HoldfastError(f"this Holdfast was closed while somebody waited for run {self.id}") from None
+            raise HoldfastError(
+                f"this Holdfast was closed while this call waited for run {self.id} to end"
+            ) from None
 
     def _result(self, close: Close) -> R:
         if close.state is RunState.SUCCEEDED:
@@ -117,11 +119,11 @@ class Run(Generic[R]):
                 return self._read(self._workflow, close.output or b"null")
             plain: R = json.loads(close.output or b"null")
             return plain
-        told = codec.describe_error(close.error) if close.error else "no reason was recorded"
+        reason = codec.describe_error(close.error) if close.error else "no reason was recorded"
         error_type = json.loads(close.error).get("type", "") if close.error else ""
         kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
         raise kind.get(RunState(close.state), RunFailed)(
-            f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
+            f"run {self.id} {close.state}: {reason}", run_id=self.id, error_type=error_type
         ) from codec.original_error(close.error)
 
     def _read(self, workflow: Workflow[Any, R], raw: bytes) -> R:
@@ -145,18 +147,18 @@ class Run(Generic[R]):
             await self._row()
 
     async def info(self) -> RunInfo:
-        """The run as it is now."""
+        """Return the run as it is now."""
         return RunInfo(await self._row())
 
     async def state(self) -> RunState:
         return (await self._row()).state
 
     async def published(self) -> dict[str, Any]:
-        """What the workflow made visible with `publish`."""
+        """Return what the workflow has published with `publish`."""
         return (await self.info()).published
 
     async def steps(self) -> list[StepInfo]:
-        """Its steps, in the order in which the workflow asked for them."""
+        """Return the steps of the run, in the order in which the workflow asked for them."""
         return [StepInfo(step) for step in await self._steps()]
 
     async def _steps(self) -> list[StepRow]:
@@ -169,14 +171,14 @@ class Run(Generic[R]):
                 return found
 
     async def view(self) -> RunView:
-        """The run, its steps and their failed attempts."""
+        """Return the run, its steps and their failed attempts."""
         return _view(await self.rows())
 
     async def rows(self) -> RunRows:
         return RunRows(await self._row(), await self._steps(), await self._hf.store.reads.attempts(self.id))
 
     async def why(self) -> str:
-        """One sentence: what the run waits for, and what would move it."""
+        """Return one sentence: what the run waits for, and what would move it."""
         view, hf = await self.rows(), self._hf
         declared = await self._signals_declared()
         return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config, declared))
@@ -185,17 +187,17 @@ class Run(Generic[R]):
         declared = await self._hf.store.workflows.declared(self.id)
         if declared is None:
             return None
-        told = TakenSignals.read(declared)
-        data = {name: data_option(schema) for name, schema in told.signals.items()}
-        return SignalsDeclared(data, frozenset(told.named), told.open)
+        taken = TakenSignals.read(declared)
+        data = {name: data_option(schema) for name, schema in taken.signals.items()}
+        return SignalsDeclared(data, frozenset(taken.named), taken.open)
 
     async def eta(self) -> Eta | None:
-        """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
-        of ten. None when it is not running, or too few runs came this far to tell."""
+        """Return when the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s`
+        for nine of ten. Return None if it is not running, or if too few runs came this far."""
         return (await etas(self._hf.store, [await self._row()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
-        """The run's view, now and whenever it changed, until the run has ended."""
+        """Yield the run's view now and after each change, until the run has ended."""
         pause_s = options.seconds(every_s, "run.watch(every_s=…)") or 0.0
         last: object = None
         while True:
@@ -216,13 +218,13 @@ class Run(Generic[R]):
             await self._hf.environment.sleep(pause_s)
 
     async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
-        """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
-        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
-        heard this before and goes on is asked again by `force` alone."""
+        """Ask the run to cancel itself: its running steps are cancelled, and what it did is undone. Return its state
+        right after that. A run that is already undoing goes on with that, unless `force` makes it stop where it is. If
+        the code of the run got such a request before and went on, only `force` asks it again."""
         codec.stored_text(note, "note")
         row = await self._row()
         state = row.state
-        # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
+        # A run that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
         if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
             if force:
                 state = await self._hf.store.operators.steer_undo(self.id, "abandon", None, actor(), note)
@@ -234,7 +236,8 @@ class Run(Generic[R]):
         return state
 
     async def hold(self, note: str = "") -> RunState:
-        """Stop deciding: no further step is issued until `release`. Steps already running end and are recorded."""
+        """Stop the run: it issues no further step until `release`. Steps that are already running end and are
+        recorded."""
         await self._demand_known()
         state = await self._hf.store.operators.hold(self.id, actor(), codec.stored_text(note, "note"))
         self._hf.caller.ring(Bell.OUTCOMES)
@@ -247,9 +250,13 @@ class Run(Generic[R]):
         return state
 
     async def retry(self) -> Run[R]:
-        """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
-        ended run as a new one, which keeps all that was recorded and executes again what ended the run and what was undone.
-        Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
+        """Try again, and return the run to watch.
+
+        In a live run, the steps that wait for a retry and those in quarantine are tried at once. In a stuck run, the
+        undos that gave up are tried again. For an ended run, this starts a new run, which keeps all that was recorded
+        and executes again what ended the run and what was undone. Retrying the same run again gives the same new run.
+        If the new run was retried, too, only the newest can be retried.
+        """
         row = await self._row()
         if row.state not in RUN_ENDED:
             await self._hf.resolve("release", run_id=self.id)
@@ -266,7 +273,8 @@ class Run(Generic[R]):
         return Run(self._hf, new_id, self._workflow, known=True)
 
     async def skip(self, step: str | None = None, note: str = "") -> RunState:
-        """Count an undo that gave up as done, by hand: this one (the key of the step or of its undo), or all of them."""
+        """Count an undo that gave up as done by hand: the one with this key (of the step or of its undo), or all of
+        them."""
         await self._demand_known()
         n = None
         codec.stored_text(note, "note")
@@ -297,7 +305,7 @@ def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
 
 
 def may_exist(run_id: object) -> bool:
-    """Whether a store can be asked for it at all: a text that both of them can hold."""
+    """True if a store can be asked for this id: it must be a text that both dialects can store."""
     try:
         return isinstance(run_id, str) and b"\0" not in run_id.encode()
     except UnicodeEncodeError:

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.heartbeat import Heartbeat, HeartProcess, keeps_lease
+from holdfast.heartbeat import Heartbeat, HeartProcess, heartbeat_type
 from holdfast.model import NodeRow
 from holdfast.run import Run
 from holdfast.store import open_store
@@ -246,4 +246,4 @@ def test_a_heart_is_for_processes_that_share_a_store(
     url: str, config: Config, environment: Environment, kind: type[Heartbeat]
 ) -> None:
     """In memory and in a simulation the event loop renews. With `Config(heart=False)` it does, too."""
-    assert keeps_lease(open_store(url, environment, config).nodes, environment, config) is kind
+    assert heartbeat_type(open_store(url, environment, config).nodes, environment, config) is kind

@@ -160,7 +160,7 @@ def never_stops_itself(stack: ExitStack) -> None:
     async def do_nothing(self: Any) -> None: ...
 
     code(stack, Node, "has_lease", lambda self: True)
-    code(stack, Node, "_keep_lease", do_nothing)
+    code(stack, Node, "_watch_lease", do_nothing)
 
 
 @mutant("a node that was reclaimed claims nothing more", within=600)

@@ -176,7 +176,7 @@ class Pool:
             message = f"agent {member.name} (pid {node.pid}) is at work after {took_s:.1f} s"
             self._on_event(PoolEvent("live", message, more))
         pulse = offers.get("pulse", {})
-        assignments, full = pulse.get("held", 0), pulse.get("full", 0.0)
+        assignments, full = pulse.get("has", 0), pulse.get("full", 0.0)
         return member._replace(live=True, came_up=True, lost_since=None, assignments=assignments, full=full)
 
     def _report_changes(self, before: Strength) -> None:
