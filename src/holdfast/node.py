@@ -34,7 +34,7 @@ from holdfast.scheduler.loops import SchedulerLoops
 from holdfast.seat import LocalSeat
 from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
-from holdfast.store.operations import Close, HandBack, Hop, Op, QuarantineStep, RetryStep, Save, Start, StepOp
+from holdfast.store.operations import Close, HandBack, Hop, QuarantineStep, RetryStep, Save, Start, StepOp
 from holdfast.store.store import Store
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
@@ -75,6 +75,7 @@ class Node(Caller):
         `about` and `pulse` are what it writes about itself beside what it can serve: `about` when it registers, `pulse`
         with each renewal of its lease. `on_fenced` is called when it has lost its lease and stopped itself."""
         super().__init__(store, environment=environment or Environment(), config=config)
+        self.submit = self.writer.submit
         self.only, self.on_fenced = only, on_fenced
         self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
         self.labels = frozenset(labels)
@@ -282,9 +283,6 @@ class Node(Caller):
         return bool(await self._claim(self._claiming_runs, partial(self.scheduler.claim_one, run_id)))
 
     # --- what the scheduler asks of its node --------------------------------------------------------------------------
-
-    def submit(self, op: Op, then: Then) -> None:
-        self.writer.submit(op, then)
 
     def record(self, outcome: Outcome) -> None:
         self._write_apart(outcome, None)

@@ -406,7 +406,7 @@ async def test_a_child_of_a_parent_that_is_undone_is_undone(hf: Holdfast, way: s
     }
     with pytest.raises(RunUndone, match="run top, which had started it, undid it"):
         await hf.run("n-kid").result(10)
-    assert "undone when run top" in await hf.run("kid").why()
+    assert "was undone later, together with run top" in await hf.run("kid").why()
     assert await hf.run("idle").result(10) == "nothing to undo"
     await healthy(hf.store)
 

@@ -655,7 +655,7 @@ async def test_a_drifted_input_holds_the_retry(hf: Holdfast) -> None:
         await run.result(20)
     again = await run.retry()
     await until_is(again, RunState.HELD)
-    assert "code changed" in await again.why()
+    assert "code has changed" in await again.why()
     assert len([what for what in ledger if what.startswith("mail")]) == 1
 
 

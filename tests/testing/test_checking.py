@@ -8,14 +8,14 @@ import pytest
 from holdfast import Stop
 from holdfast.decider.undo_plan import Family
 from holdfast.model import RunState
-from holdfast.scheduler.fit import Misfit, Workflows, misfits, needs_families
+from holdfast.scheduler.fit import Misfit, misfits, needs_families
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.reads import RunFilter
 from holdfast.testing import Sim
 from holdfast.testing.stage import Stage
 from holdfast.testing.world import Process
 from holdfast.workflow import registry
-from holdfast.workflow.workflow import Workflow
+from holdfast.workflow.workflow import Workflow, Workflows
 from tests.testing import kit_flows as flows
 from tests.testing.kit_flows import charge, mail, paid
 

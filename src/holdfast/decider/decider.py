@@ -35,6 +35,7 @@ from holdfast.model import (
     Inherited,
     NewSignal,
     Outcome,
+    RunRow,
     SignalRow,
     StepKind,
     StepRow,
@@ -160,6 +161,30 @@ class Decider:
         self._undo_left_to_run = False
         self._saga_failure: Finish | None = None
         self._heritage = Heritage(run_id, inherited, resumed_at)
+
+    @classmethod
+    def of_run(
+        cls,
+        workflow: Workflow[Any, Any],
+        run: RunRow,
+        *,
+        inherited: Sequence[Inherited] = (),
+        resumed_at: float = 0.0,
+        payload_max: int = DEFAULT.payload_max_bytes,
+    ) -> Decider:
+        """Return the decider of a recorded run, before its replay."""
+        return cls(
+            workflow,
+            run.id,
+            run.input,
+            begun_at=run.started_at or run.created_at,
+            generation=run.generation,
+            base_n=run.base_n,
+            deadline=run.deadline,
+            inherited=inherited,
+            resumed_at=resumed_at,
+            payload_max=payload_max,
+        )
 
     # What the owner of the run calls.
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from holdfast.decider import Decider
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
@@ -12,9 +9,7 @@ from holdfast.model import RunState
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.schedulers import Schedulers
 from holdfast.workflow import registry
-from holdfast.workflow.workflow import Workflow
-
-Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+from holdfast.workflow.workflow import Workflows
 
 
 async def replayed(
@@ -33,14 +28,9 @@ async def replayed(
         workflow = workflows.get((run.workflow, run.version))
         if workflow is None:
             raise UnknownWorkflow(f"{run.workflow} version {run.version} is not loaded here")
-        decider = Decider(
+        decider = Decider.of_run(
             workflow,
-            run.id,
-            run.input,
-            begun_at=run.started_at or run.created_at,
-            generation=run.generation,
-            base_n=run.base_n,
-            deadline=run.deadline,
+            run,
             inherited=claimed.inherited,
             resumed_at=now if claimed.inherited else 0.0,
             payload_max=payload_max,

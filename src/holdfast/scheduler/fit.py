@@ -17,9 +17,8 @@ from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow
 from holdfast.store.answers import ClaimedRun
 from holdfast.workflow.step import Step
-from holdfast.workflow.workflow import Workflow
+from holdfast.workflow.workflow import Workflow, Workflows
 
-Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 Find = Callable[[str], Step[Any, Any] | None]
 
 UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "unknown workflow", "unknown version"
@@ -98,17 +97,7 @@ def _unknown(run: RunRow, workflows: Workflows) -> Misfit:
 
 
 def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> list[Misfit]:
-    run = history.run
-    decider = Decider(
-        workflow,
-        run.id,
-        run.input,
-        begun_at=run.started_at or run.created_at,
-        generation=run.generation,
-        base_n=run.base_n,
-        deadline=run.deadline,
-        inherited=history.inherited,
-    )
+    decider = Decider.of_run(workflow, history.run, inherited=history.inherited)
     try:
         decider.replay(history.steps, [row for row in history.signals if row.delivered_seq])
         turn = decider.take()

@@ -32,7 +32,7 @@ from holdfast.model import (
     StepKind,
     StepState,
 )
-from holdfast.scheduler.driver import Workflows, replayed
+from holdfast.scheduler.driver import replayed
 from holdfast.scheduler.hops import cancelled_without_code, complete, is_empty
 from holdfast.scheduler.landmarks import TraceSampler
 from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
@@ -43,6 +43,7 @@ from holdfast.store.bell import Bell
 from holdfast.store.operations import Close, Hop, NewStep, Op
 from holdfast.store.schedulers import Schedulers
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflows
 
 log = logging.getLogger("holdfast.scheduler")
 

@@ -8,9 +8,6 @@ code runs: a replay has nothing else to go by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from holdfast import codec
@@ -19,9 +16,7 @@ from holdfast.decider.history import SHOWN_CHARS, described
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO_PREFIX, RunRow, RunState, SignalRow, StepRow
-from holdfast.workflow.workflow import Workflow
-
-Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+from holdfast.workflow.workflow import Workflows
 
 
 class History(msgspec.Struct):
@@ -46,15 +41,7 @@ def differs(history: History, workflows: Workflows) -> str:
     workflow = workflows.get((run.workflow, run.version))
     if workflow is None:
         raise Unloaded(run.workflow)
-    decider = Decider(
-        workflow,
-        run.id,
-        run.input,
-        begun_at=run.started_at or run.created_at,
-        generation=run.generation,
-        base_n=run.base_n,
-        deadline=run.deadline,
-    )
+    decider = Decider.of_run(workflow, run)
     try:
         decider.replay(history.steps, delivered)
         return _difference(run, decider.take(), decider.unasked())

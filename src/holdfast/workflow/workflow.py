@@ -134,6 +134,10 @@ class WorkflowDecorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
 
+Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+"""Workflows by their name and version."""
+
+
 @overload
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
