@@ -27,7 +27,7 @@ BUGS: tuple[type[BaseException], ...] = (
     errors.InvalidInput,
 )
 """Errors that say that the code is wrong. They say nothing about the step's dependency, and must fail soon and visibly.
-If a misspelt name opened a breaker, the runs parked behind it would only hide the mistake."""
+If a misspelt name opened a breaker, the runs that wait behind it would only hide the mistake."""
 
 
 class Sign(Enum):
