@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from holdfast.agent import Agent
 from holdfast.decider import Issue
-from holdfast.scheduler import Lease
+from holdfast.scheduler import SeatedStep
 
 
 class LocalSeat:
@@ -17,14 +17,14 @@ class LocalSeat:
             return False
         return self._agent.reserve(issue.step, workflow, namespace)
 
-    def begin(self, leases: list[Lease]) -> None:
-        for lease in leases:
-            self._agent.begin_issued(lease.run_id, lease.n, lease.issue, lease.workflow, lease.namespace)
+    def begin(self, seated: list[SeatedStep]) -> None:
+        for step in seated:
+            self._agent.begin_issued(step.run_id, step.n, step.issue, step.workflow, step.namespace)
 
-    def release(self, leases: list[Lease]) -> None:
-        for lease in leases:
-            if lease.issue.step is not None:
-                self._agent.places.give_back(lease.issue.step)
+    def release(self, seated: list[SeatedStep]) -> None:
+        for step in seated:
+            if step.issue.step is not None:
+                self._agent.places.give_back(step.issue.step)
 
     def stop(self, run_id: str, steps: list[int]) -> None:
         for n in steps:

@@ -347,15 +347,15 @@ def cancels_are_ignored(stack: ExitStack) -> None:
     code(stack, Decider, "_cancel", lambda self, why: None)
 
 
-@mutant("a step begins only after the commit that leased it", within=60)
+@mutant("a step begins only after the commit that issued it", within=60)
 def acts_before_the_commit(stack: ExitStack) -> None:
     real = Issuing.issue
 
-    def issue(self: Any, owned: Any, hop: Any, issues: Any, leases: Any) -> Any:
-        rows = real(self, owned, hop, issues, leases)
-        if leases and self._seat is not None:
-            self._seat.begin(list(leases))
-            leases.clear()
+    def issue(self: Any, owned: Any, hop: Any, issues: Any, seated: Any) -> Any:
+        rows = real(self, owned, hop, issues, seated)
+        if seated and self._seat is not None:
+            self._seat.begin(list(seated))
+            seated.clear()
         return rows
 
     code(stack, Issuing, "issue", issue)

@@ -13,7 +13,7 @@ from holdfast.config import Config
 from holdfast.decider import Issue
 from holdfast.environment import StoreClock
 from holdfast.model import NewRun, StepKind, StepState
-from holdfast.scheduler.owned_run import Lease, Owned, Seat
+from holdfast.scheduler.owned_run import Owned, Seat, SeatedStep
 from holdfast.store.operations import Hop, NewStep
 from holdfast.store.schedulers import LaneKey, Schedulers
 from holdfast.workflow import registry
@@ -60,8 +60,9 @@ class Issuing:
         self.unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
         """Rows of the next hop whose lane has no number here yet."""
 
-    def issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
-        """Return the rows for these steps. Add child runs to the hop, and steps leased to this node to `leases`."""
+    def issue(self, owned: Owned, hop: Hop, issues: list[Issue], seated: list[SeatedStep]) -> list[NewStep]:
+        """Return the rows for these steps. Add child runs to the hop, and steps that this node's agent
+        executes to `seated`."""
         rows: list[NewStep] = []
         seat, numbers = self._seat, self.lanes.numbers
         if owned.trace is not None:
@@ -72,13 +73,13 @@ class Issuing:
             step = issue.step
             lane = 0 if step is None else numbers.get(lane_key(step), 0)
             if step is not None and issue.kind is StepKind.CALL:
-                leased = (
+                is_seated = (
                     not issue.after_stop
                     and seat is not None
                     and seat.reserve(issue, owned.workflow, owned.namespace)
                 )
-                if leased:
-                    leases.append(Lease(owned.run_id, issue.n, issue, owned.workflow, owned.namespace))
+                if is_seated:
+                    seated.append(SeatedStep(owned.run_id, issue.n, issue, owned.workflow, owned.namespace))
                     owned.mine.add(issue.n)
                 row = NewStep(
                     issue.n,
@@ -86,7 +87,7 @@ class Issuing:
                     issue.kind,
                     issue.name,
                     lane,
-                    StepState.RUNNING if leased else StepState.READY,
+                    StepState.RUNNING if is_seated else StepState.READY,
                     owned.priority + step.priority,
                     self._clock.now() + self._config.stop_grace_s if issue.after_stop else None,
                     step.retry.attempts,

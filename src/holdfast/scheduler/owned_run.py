@@ -18,8 +18,8 @@ from holdfast.scheduler.landmarks import Trace
 Arrival = Outcome | SignalRow
 
 
-class Lease(msgspec.Struct, gc=False):
-    """A step that was issued with a lease for this node, with what its agent needs to begin the step."""
+class SeatedStep(msgspec.Struct, gc=False):
+    """A step that was issued for the agent of the same node, with what the agent needs to begin it."""
 
     run_id: str
     n: int
@@ -35,10 +35,10 @@ class Seat(Protocol):
         """Keep a place for this step of a run of this workflow and namespace. False if there is no place, or if the
         step must wait."""
 
-    def begin(self, leases: list[Lease]) -> None:
-        """Begin these steps. Their leases are committed."""
+    def begin(self, seated: list[SeatedStep]) -> None:
+        """Begin these steps. The commit that issued them is answered."""
 
-    def release(self, leases: list[Lease]) -> None:
+    def release(self, seated: list[SeatedStep]) -> None:
         """Free the places that were reserved for these steps, because the steps were not issued after all."""
 
     def stop(self, run_id: str, steps: list[int]) -> None:

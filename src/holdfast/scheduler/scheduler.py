@@ -36,7 +36,7 @@ from holdfast.scheduler.driver import replayed
 from holdfast.scheduler.hops import cancelled_without_code, complete, is_empty
 from holdfast.scheduler.landmarks import TraceSampler
 from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
-from holdfast.scheduler.owned_run import Arrival, Lease, Owned, Seat
+from holdfast.scheduler.owned_run import Arrival, Owned, Seat, SeatedStep
 from holdfast.scheduler.timers import Timers
 from holdfast.store.answers import Answer, ClaimedRun
 from holdfast.store.bell import Bell
@@ -410,12 +410,12 @@ class Scheduler:
 
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
         """Add to the hop what the code did, and submit it."""
-        leases: list[Lease] = []
+        seated: list[SeatedStep] = []
         if turn.finish is not None and turn.finish.how == "continued":
             # This hop removes the history. So there is no need to write what the code began, ended or set aside.
             turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
-            hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
+            hop.issued = self._issuing.issue(owned, hop, turn.issued, seated)
         # Only these are written with a time, and most hops have neither.
         now = self._clock.now() if turn.ended or turn.finish is not None else 0.0
         complete(hop, turn, owned, now)
@@ -429,9 +429,9 @@ class Scheduler:
         if self._issuing.unnumbered:
             rows, self._issuing.unnumbered = self._issuing.unnumbered, []
             self._unsubmitted.append(hop)
-            self._soon(self._number(rows, owned, hop, leases, then))
+            self._soon(self._number(rows, owned, hop, seated, then))
             return
-        self._submit(hop, partial(self._committed, owned, hop, leases, then))
+        self._submit(hop, partial(self._committed, owned, hop, seated, then))
 
     def known_runs(self) -> list[tuple[str, int]]:
         """Return (run, fence) of each run that this node believes it owns."""
@@ -451,7 +451,7 @@ class Scheduler:
         rows: list[tuple[NewStep, Step[Any, Any]]],
         owned: Owned,
         hop: Hop,
-        leases: list[Lease],
+        seated: list[SeatedStep],
         then: Then | None,
     ) -> None:
         """Submit a hop with steps whose lanes have no number here yet, as soon as they have."""
@@ -462,7 +462,7 @@ class Scheduler:
                 row.lane = lanes.numbers[lane_key(step)]
         except Exception as error:  # noqa: BLE001  if the hop got no answer, the run would stand still
             # The code has gone on, and nothing of that is written. The node that claims the run next replays it.
-            self._evict(owned, error, leases)
+            self._evict(owned, error, seated)
             self._record_apart([*hop.outcomes, *owned.unrecorded()])
             self._hand_back(owned.run_id, owned.fence)
             if then is not None:
@@ -470,21 +470,23 @@ class Scheduler:
             return
         finally:
             self._unsubmitted.remove(hop)
-        self._submit(hop, partial(self._committed, owned, hop, leases, then))
+        self._submit(hop, partial(self._committed, owned, hop, seated, then))
 
-    def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], then: Then | None, answer: Any) -> None:
+    def _committed(
+        self, owned: Owned, hop: Hop, seated: list[SeatedStep], then: Then | None, answer: Any
+    ) -> None:
         if self._refused and answer is Answer.ACCEPTED:
             self._refused.pop(owned.run_id, None)
-        self._go_on(owned, hop, leases, answer)
+        self._go_on(owned, hop, seated, answer)
         if then is not None:
             then(answer)
 
-    def _go_on(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
-        """Go on after a hop was answered: begin the steps that it leased to this node, ring the bells, and deliver what
+    def _go_on(self, owned: Owned, hop: Hop, seated: list[SeatedStep], answer: Any) -> None:
+        """Go on after a hop was answered: begin the steps that it issued for this node, ring the bells, and deliver what
         has arrived meanwhile."""
         owned.in_flight = False
         if answer is not Answer.ACCEPTED:
-            self._evict(owned, answer, leases)
+            self._evict(owned, answer, seated)
             if not isinstance(answer, LeaseLost):
                 self._record_apart([*hop.outcomes, *owned.unrecorded()])
                 self._hand_back_refused(owned, hop, answer)
@@ -493,9 +495,9 @@ class Scheduler:
             owned.pending.discard(outcome.n)
         if self._behind and any(outcome.fence is None for outcome in hop.outcomes):
             self._ring(Bell.OUTCOMES)
-        if leases and self._seat is not None:
-            self._seat.begin(leases)
-        if len(leases) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
+        if seated and self._seat is not None:
+            self._seat.begin(seated)
+        if len(seated) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
             self._ring(Bell.STEPS)
         if hop.children:
             self._children_asked(owned, hop)
@@ -595,7 +597,7 @@ class Scheduler:
                 self.joining.discard(owned.run_id)
         owned.decider.close()
 
-    def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
+    def _evict(self, owned: Owned, answer: Any, reserved: list[SeatedStep]) -> None:
         """Remove a run from memory, because what this node knows about it is no longer true."""
         level = logging.WARNING if isinstance(answer, StoreError) else logging.INFO
         log.log(level, "run %s left memory: %s", owned.run_id, answer)
