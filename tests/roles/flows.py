@@ -260,6 +260,14 @@ async def counts_down(left: int, seen: list[str]) -> list[str]:
     return continue_as_new(left - 1, seen)
 
 
+@workflow(timeout=0.5)
+async def goes_round(name: str, left: int) -> str:
+    """Continues as new at once, and then waits for longer than it may take."""
+    if left > 0:
+        return continue_as_new(name, left - 1)
+    return await gated(name)
+
+
 @workflow
 async def collects(left: int, grams: int) -> int:
     grams += (await paid.wait()).grams

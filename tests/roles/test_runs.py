@@ -266,6 +266,15 @@ async def test_continue_as_new_starts_a_fresh_history(hf: Holdfast) -> None:
     assert len(await run.steps()) == 1
 
 
+async def test_a_run_that_continued_as_new_keeps_its_deadline(hf: Holdfast) -> None:
+    """The deadline is the run's, not the generation's. The run never leaves this process's memory."""
+    gates["round"] = asyncio.Event()
+    run = await hf.start(flows.goes_round, "round", 2)
+    with pytest.raises(RunFailed, match="deadline"):
+        await run.result(10)
+    assert (await run.info()).generation == 3
+
+
 async def test_a_run_may_continue_as_new_as_soon_as_a_signal_came(hf: Holdfast) -> None:
     """The wait that the signal ended goes with the history, so a loop that waits for signals can run for ever."""
     run = await hf.start(flows.collects, 3, 0)

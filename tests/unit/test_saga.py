@@ -336,6 +336,29 @@ class TestKeep:
         run.succeed("undo:book#2")
         assert run.undone().all() == []
 
+    @pytest.mark.parametrize("replayed_after", ["book", "book#2"])
+    def test_a_replay_remembers_what_was_kept_in_a_saga(self, replayed_after: str) -> None:
+        """Past the point of no return nothing before it is undone, also by a process that took the run over."""
+
+        @workflow
+        async def trip() -> None:
+            async with saga():
+                await book("a")
+                keep()
+                await book("b")
+                await look("x")
+                raise RefusedError
+
+        run = UndoRecorder(trip).begin()
+        for key in ("book", "book#2"):
+            run.succeed(key, key)
+            if key == replayed_after:
+                run.adopt()
+        run.succeed("look", "")
+        assert issued(run) == ["undo:book#2"]
+        run.succeed("undo:book#2")
+        assert run.undone().all() == []
+
     def test_what_is_asked_for_in_the_same_turn_is_distinguished(self) -> None:
         """Steps before `keep()` are kept and those after it are not, although all get their numbers together."""
 
