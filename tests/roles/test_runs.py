@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.config import Config
 from holdfast.errors import Conflict, InvalidInput, RunCancelled, RunFailed, UnknownRun, WrongState
-from holdfast.model import RunState
+from holdfast.model import RunState, StepKind
 from holdfast.run import Run
 from tests.roles import flows
 from tests.roles.conftest import until
@@ -228,6 +229,22 @@ async def test_a_run_past_its_deadline_fails(hf: Holdfast) -> None:
 async def test_a_sleep_is_durable_and_punctual(hf: Holdfast) -> None:
     """`asyncio.sleep` takes its time, by the run's own clock."""
     assert 0.15 <= await (await hf.start(flows.sleeps, 0.15)).result(10) < 2
+
+
+async def test_a_stale_timer_fires_no_other(store_url: str) -> None:
+    """A hop that was never written may have set a timer whose number is another, later timer's now."""
+    async with Holdfast(store_url, config=Config(park_after_s=3600)) as hf:
+        scheduler = hf.node.scheduler
+        assert scheduler is not None
+        run = await hf.start(flows.waits_for_payment, 600)
+        await until(lambda: run.id in scheduler.runs and bool(scheduler.runs[run.id].decider.waiting))
+        waiting = scheduler.runs[run.id].decider.waiting
+        (timer,) = [n for n, wait in waiting.items() if wait.kind is StepKind.TIMER]
+        scheduler.timers.set(1.0, run.id, timer)
+        assert scheduler.fire() == 0
+        assert timer in waiting
+        await flows.paid.send(run.id, Parcel("Voss", 3))
+        assert await run.result(10) == "Voss 3"
 
 
 async def test_a_sleeping_run_leaves_memory_and_wakes(hf: Holdfast) -> None:
