@@ -8,16 +8,17 @@ import logging
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import RunFailed
+from holdfast.errors import RunFailed, StoreError
 from holdfast.model import RunState, StepState
+from holdfast.run import Run
 from tests.roles import flows
 from tests.roles.conftest import FAST, until
 from tests.roles.flows import effects, gates
 from tests.store.conftest import run_sql
 
 
-def refuse(url: str, table: str, *, oddly: bool = False) -> None:
-    """Let this table refuse any output with the word boom. `oddly` uses another class of error than that of a
+def refuse(url: str, table: str, *, oddly: bool = False, column: str = "output") -> None:
+    """Let this table refuse any output, or another column, with the word boom. `oddly` uses another class of error than that of a
     constraint."""
     if url.startswith("sqlite:"):
         what = (
@@ -27,14 +28,14 @@ def refuse(url: str, table: str, *, oddly: bool = False) -> None:
             run_sql(
                 url,
                 f"CREATE TRIGGER no_boom_{event} BEFORE {event} ON {table} "
-                f"WHEN instr(CAST(NEW.output AS TEXT), 'boom') BEGIN {what}; END",
+                f"WHEN instr(CAST(NEW.{column} AS TEXT), 'boom') BEGIN {what}; END",
             )
     else:
         what = "PERFORM 1 / 0" if oddly else "RAISE EXCEPTION 'the ledger is closed'"
         run_sql(
             url,
             "CREATE FUNCTION no_boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            f"IF position('boom' in convert_from(NEW.output, 'UTF8')) > 0 THEN {what}; END IF; RETURN NEW; END $$",
+            f"IF position('boom' in convert_from(NEW.{column}, 'UTF8')) > 0 THEN {what}; END IF; RETURN NEW; END $$",
         )
         run_sql(
             url,
@@ -111,6 +112,23 @@ async def test_one_that_is_refused_does_not_fail_its_batch(store_url: str) -> No
         assert isinstance(results[1], RunFailed)
         assert hf.node.writer.commits > before
         assert [step.state for step in await runs[1].steps()] == [StepState.FAILED]
+
+
+@pytest.mark.parametrize("roles", [(), ("scheduler", "agent")], ids=["caller", "node"])
+@pytest.mark.parametrize("oddly", [False, True], ids=["refused", "failed"])
+async def test_a_start_that_is_refused_fails_alone(
+    store_url: str, roles: tuple[str, ...], oddly: bool
+) -> None:
+    """Starts share a commit. Whoever gets an answer has a run, and whoever has no run gets an error."""
+    async with Holdfast(store_url, config=FAST, roles=roles) as hf:
+        refuse(store_url, "runs", oddly=oddly, column="input")
+        words = ["a", "b", "boom", "c", "d", "e", "f"]
+        starts = [hf.start(flows.echoes.using(id=f"run-{word}"), word) for word in words]
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        found = {run.id for run in await hf.runs(limit=100)}
+    for word, answer in zip(words, answers, strict=True):
+        assert isinstance(answer, StoreError if word == "boom" else Run), (word, answer)
+        assert (f"run-{word}" in found) is (word != "boom")
 
 
 async def test_a_run_whose_code_refuses_a_cancel_can_be_asked_again(hf: Holdfast) -> None:
