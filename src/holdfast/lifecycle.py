@@ -85,7 +85,7 @@ STEP_TRANSITIONS = (
     _row("succeed", [By.AGENT, By.SCHEDULER], [_S.RUNNING, _S.WAITING], _S.SUCCEEDED, "record_outcomes"),
     _row("succeed", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED, "end_waits end_child_steps"),
     _row("outrun", [By.AGENT], [_S.RUNNING, _S.READY], _S.SUCCEEDED, "outrun_step"),
-    _row("fail", [By.AGENT], [_S.RUNNING], _S.FAILED, "record_outcomes"),
+    _row("fail", [By.AGENT, By.SCHEDULER], [_S.RUNNING], _S.FAILED, "record_outcomes"),
     _row("fail", [By.SCHEDULER], [_S.WAITING], _S.FAILED, "end_child_steps"),
     _row("fail", [By.SUPERVISOR], [_S.RUNNING], _S.FAILED, "reclaim_steps"),
     _row("retry", [By.AGENT], [_S.RUNNING], _S.READY, "retry_steps"),

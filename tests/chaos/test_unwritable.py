@@ -159,7 +159,7 @@ async def test_a_start_whose_outcome_is_unknown_says_so(tmp_path: Path) -> None:
             finally:
                 server.thaw()
             assert "it is not known whether run 'r' was started" in str(error)
-            assert "start it again with this id" in str(error)
+            assert "start it again with the same id" in str(error)
             run = await hf.start(waits.waiting.using(id="r"), str(tmp_path), 2)
             assert await run.result(60) == 1
             assert sum("wait" in line for line in _began(tmp_path)) == 1 + 2

@@ -155,7 +155,7 @@ def test_code_that_changed_under_a_run_holds_it(lite: Cli) -> None:
     file.write_text(text.replace("async def first()", "async def first(n: int = 4)"))
     shown = lite("run", "app.py:gated", "--id", "drift", "--json", code=1).json
     assert shown["state"] == "held"
-    assert "its code changed" in shown["error"]["message"]
+    assert "its code has changed" in shown["error"]["message"]
     assert '{"n":5}' in shown["error"]["message"]
     assert lite.effects() == ["first", "gate"]
 

@@ -11,7 +11,7 @@ def test_an_undone_run_says_what_it_undid_and_what_it_kept(cli: Cli) -> None:
     assert cli.effects() == ["booked", "announced", "unbooked-b1"]
     assert cli("show", "u", "--json").json["kept"] == ["announced"]
     assert "kept" in cli("show", "u").out
-    assert "is undone" in cli("why", "u").out
+    assert "has been undone" in cli("why", "u").out
 
 
 def test_a_stuck_run_is_mended_by_retry(cli: Cli) -> None:

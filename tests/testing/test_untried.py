@@ -171,7 +171,7 @@ def test_code_that_is_held_without_a_crash_is_found(sim: Sim) -> None:
     assert [each.step for each in report.ended_otherwise] == [
         "tests.testing.test_untried.counts_before_it_sleeps"
     ]
-    assert "It is held because its code changed" in report.ended_otherwise[0].key
+    assert "It is held because its code has changed" in report.ended_otherwise[0].key
     assert report.ended_otherwise[0].why == "this happens without a crash, too"
     assert not report.ok
 
