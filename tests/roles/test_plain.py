@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, RunState, Signal, step, workflow
-from holdfast.errors import RunCancelled, UnknownRun, WorkflowError
+from holdfast.errors import RunCancelled, StoreUnsupported, UnknownRun, WorkflowError
 from tests.roles import flows
 from tests.roles.conftest import FAST, until
 
@@ -290,12 +290,17 @@ def test_a_fork_gets_an_error_and_can_open_its_own(store_url: str) -> None:
                     hf.wait(call)
             with pytest.raises(HoldfastError, match="before this process was forked"):
                 list(hf.wait(hf.run("x").watch()))
+            if store_url.startswith("sqlite:"):
+                with pytest.raises(StoreUnsupported, match="was forked from one that had it open"):
+                    hf.wait(hf.open())
+                return
             with hf:
                 assert hf.node.environment.pid == os.getpid()
                 assert hf.wait(hf.wait(hf.start(flows.chain.using(id="of the fork"), 2)).result(20)) == 2
 
         in_a_fork(child)
-        assert hf.wait(hf.run("of the fork", flows.chain).result(10)) == 2
+        if not store_url.startswith("sqlite:"):
+            assert hf.wait(hf.run("of the fork", flows.chain).result(10)) == 2
         assert hf.wait(hf.wait(hf.start(flows.chain, 3)).result(20)) == 3
 
 
@@ -314,22 +319,34 @@ def test_forks_give_different_ids(store_url: str, tmp_path: Path) -> None:
     assert len({*dice, str(hf.environment.random.getrandbits(64))}) == 4
 
 
-def _in_a_pool(number: int) -> int:
-    with Holdfast(addresses[0], config=FAST, roles=()) as hf:
+def test_a_fork_opens_a_file_that_was_closed_before(tmp_path: Path) -> None:
+    """What counts is whether the file was open when the process was forked."""
+    hf = Holdfast(f"sqlite:///{tmp_path}/holdfast.db", config=FAST)
+    with hf:
+        pass
+
+    def child() -> None:
+        with hf:
+            assert hf.wait(hf.wait(hf.start(flows.chain, 2)).result(20)) == 2
+
+    in_a_fork(child)
+
+
+def _in_a_pool(url: str, number: int) -> int:
+    with Holdfast(url, config=FAST, roles=()) as hf:
         return hf.wait(hf.wait(hf.start(flows.chain.using(id=f"pool-{number}"), number)).result(30))
 
 
-addresses: list[str] = []
-
-
-def test_a_pool_of_forked_processes_uses_one_store(store_url: str) -> None:
-    """multiprocessing forks from a process that has a Holdfast open, and that one does the work."""
-    addresses[:] = [store_url]
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_pool_of_processes_uses_one_store(store_url: str, method: str) -> None:
+    """multiprocessing makes processes from one that has a Holdfast open, and that one does the work."""
+    if method == "fork" and store_url.startswith("sqlite:"):
+        pytest.skip("SQLite does not work in a fork of a process that has the file open")
     with (
         Holdfast(store_url, config=FAST) as hf,
-        multiprocessing.get_context("fork").Pool(2) as pool,
+        multiprocessing.get_context(method).Pool(2) as pool,
     ):
-        assert pool.map(_in_a_pool, [1, 2, 3]) == [1, 2, 3]
+        assert pool.starmap(_in_a_pool, [(store_url, number) for number in (1, 2, 3)]) == [1, 2, 3]
         assert len(hf.wait(hf.runs(state="succeeded"))) == 3
 
 

@@ -26,7 +26,7 @@ import apsw
 from holdfast.addresses import shown_address
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreGone, StoreUnreachable, StoreUnsupported
-from holdfast.store.sqlite import filesystem
+from holdfast.store.sqlite import filesystem, forks
 from holdfast.store.sqlite.faults import explain, explained
 
 log = logging.getLogger("holdfast.store")
@@ -124,8 +124,14 @@ class Connections:
                     self.what,
                     kind,
                 )
-        with explained(self.what):
-            writer = apsw.Connection(self.path, statementcachesize=STATEMENTS_KEPT)
+            self._identity = self._found()
+            self._note_open()
+        try:
+            with explained(self.what):
+                writer = apsw.Connection(self.path, statementcachesize=STATEMENTS_KEPT)
+        except BaseException:
+            self._note_closed()
+            raise
         try:
             with explained(self.what):
                 writer.set_busy_timeout(int(BUSY_S * 1000))
@@ -138,11 +144,21 @@ class Connections:
                     self._reader = self._connect_reader()
         except BaseException:
             writer.close()
+            self._note_closed()
             raise
         self.writer = writer
-        self._identity = self._found()
         self._look_around(writer)
         self.changed_elsewhere = False
+
+    def _note_open(self) -> None:
+        """Raise if this process may not open the file, because it was forked from one that had it open."""
+        if self._identity is not None:
+            forks.demand_not_inherited(self._identity, self.what)
+            forks.note_open(self._identity)
+
+    def _note_closed(self) -> None:
+        if self._identity is not None:
+            forks.note_closed(self._identity)
 
     def _make_file(self) -> None:
         """Create the file if it is new, readable and writable for its owner alone. An existing file is not opened here,
@@ -235,6 +251,8 @@ class Connections:
                 await self._to_the_end(
                     connection.close
                 )  # the last connection to close moves the log into the file
+            if connections:
+                self._note_closed()
 
     def _found(self) -> tuple[int, int] | None:
         """Return device and inode of the file that is at the path now, or None if there is none. If the system cannot
