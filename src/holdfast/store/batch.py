@@ -68,6 +68,15 @@ ORDER = (
 )
 """The verbs of a batch beside those of its hops, in the order in which they are written. True: each row of values must
 change one row."""
+SHARED_STEPS = (
+    Verb.drop_steps,
+    Verb.end_child_steps,
+    Verb.retry_steps,
+    Verb.quarantine_steps,
+    Verb.hand_back_steps,
+    Verb.save_steps,
+)
+"""Verbs that write steps which others may write at the same time. Their rows begin with (run, n)."""
 
 
 class Batch:
@@ -180,7 +189,7 @@ class Batch:
             self._add(Verb.note_failures, (run_id, -seq))
         for wait in hop.ended:
             self._add(Verb.end_waits, (run_id, *wait))
-        for n in hop.dropped:
+        for n in sorted(hop.dropped):
             self._add(Verb.drop_steps, (run_id, n))
         for send in hop.sends:
             self._add(Verb.send_signals, (send.run_id, send.name, send.key, send.payload))
@@ -247,6 +256,18 @@ class Batch:
         if self._starts or self._children or self._held:
             return False
         return len(self._more) + self.has_hops == 1
+
+    @property
+    def shared(self) -> tuple[list[str], list[tuple[str, int]]]:
+        """The runs and steps (run, n) that others may write at the same time, in the order in which all lock them.
+        Nothing, if the batch writes them with one statement: that one locks them in this order itself."""
+        parts = [self.recorded, *(self._more.get(verb, []) for verb in SHARED_STEPS)]
+        revoked = self._more.get(Verb.revoke_runs, [])
+        if sum(bool(part) for part in (*parts, revoked, self._held)) < 2:
+            return [], []
+        steps = {(row[0], row[1]) for part in parts for row in part}
+        runs = {row[0] for part in (self.owned, revoked) for row in part} | self._held.keys()
+        return sorted(runs), sorted(steps)
 
     async def write(self, session: Session) -> list[Answer]:
         """Write the whole batch. Return the answer to each operation. If this raises PreconditionFailed, the caller
