@@ -302,16 +302,22 @@ class Batch:
         first: dict[str, Start] = {}
         for op in self._starts:
             first.setdefault(op.run.id, op)
-        rows = [start_row(op.run) for _, op in sorted(first.items())]
-        started = {row[0] for row in await session.all(Verb.start_runs, rows)}
-        answers = {id(first[run_id]): Answer.ACCEPTED for run_id in started}
-        rest = [op for op in self._starts if id(op) not in answers]
-        if rest:
+        answers: dict[int, Answer] = {}
+        while len(answers) < len(self._starts):
+            rows = [start_row(op.run) for _, op in sorted(first.items())]
+            started = {row[0] for row in await session.all(Verb.start_runs, rows)}
+            answers |= {id(first[run_id]): Answer.ACCEPTED for run_id in started}
+            rest = [op for op in self._starts if id(op) not in answers]
+            if not rest:
+                break
             found = await session.rows(Verb.started_as, sorted({op.run.id for op in rest}))
             seen = {run_id: (workflow, digest) for run_id, workflow, digest in found}
             for op in rest:
-                same = seen.get(op.run.id) == (op.run.workflow, op.run.digest)
-                answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
+                if op.run.id in seen:
+                    same = seen[op.run.id] == (op.run.workflow, op.run.digest)
+                    answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
+            # What is left had an id that was taken a moment ago, and was pruned since.
+            first = {run_id: op for run_id, op in first.items() if id(op) not in answers}
         return answers
 
 
