@@ -19,6 +19,7 @@ LONG = re.compile(
     | tests/chaos/test_network\.py::test_forgotten
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
     | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
+    | tests/store/test_postgres_interleavings\.py::test_all_operations
     | tests/roles/test_hedge_pays\.py
     | tests/commands/test_errors\.py::test_a_disk_that_fills
     | tests/commands/test_pool\.py::test_agents_that_do_not_stay

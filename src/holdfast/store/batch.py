@@ -68,6 +68,15 @@ ORDER = (
 )
 """The verbs of a batch beside those of its hops, in the order in which they are written. True: each row of values must
 change one row."""
+SHARED_STEPS = (
+    Verb.drop_steps,
+    Verb.end_child_steps,
+    Verb.retry_steps,
+    Verb.quarantine_steps,
+    Verb.hand_back_steps,
+    Verb.save_steps,
+)
+"""Verbs that write steps which others may write at the same time. Their rows begin with (run, n)."""
 
 
 class Batch:
@@ -180,7 +189,7 @@ class Batch:
             self._add(Verb.note_failures, (run_id, -seq))
         for wait in hop.ended:
             self._add(Verb.end_waits, (run_id, *wait))
-        for n in hop.dropped:
+        for n in sorted(hop.dropped):
             self._add(Verb.drop_steps, (run_id, n))
         for send in hop.sends:
             self._add(Verb.send_signals, (send.run_id, send.name, send.key, send.payload))
@@ -248,6 +257,18 @@ class Batch:
             return False
         return len(self._more) + self.has_hops == 1
 
+    @property
+    def shared(self) -> tuple[list[str], list[tuple[str, int]]]:
+        """The runs and steps (run, n) that others may write at the same time, in the order in which all lock them.
+        Nothing, if the batch writes them with one statement: that one locks them in this order itself."""
+        parts = [self.recorded, *(self._more.get(verb, []) for verb in SHARED_STEPS)]
+        revoked = self._more.get(Verb.revoke_runs, [])
+        if sum(bool(part) for part in (*parts, revoked, self._held)) < 2:
+            return [], []
+        steps = {(row[0], row[1]) for part in parts for row in part}
+        runs = {row[0] for part in (self.owned, revoked) for row in part} | self._held.keys()
+        return sorted(runs), sorted(steps)
+
     async def write(self, session: Session) -> list[Answer]:
         """Write the whole batch. Return the answer to each operation. If this raises PreconditionFailed, the caller
         must roll back."""
@@ -281,16 +302,22 @@ class Batch:
         first: dict[str, Start] = {}
         for op in self._starts:
             first.setdefault(op.run.id, op)
-        rows = [start_row(op.run) for _, op in sorted(first.items())]
-        started = {row[0] for row in await session.all(Verb.start_runs, rows)}
-        answers = {id(first[run_id]): Answer.ACCEPTED for run_id in started}
-        rest = [op for op in self._starts if id(op) not in answers]
-        if rest:
+        answers: dict[int, Answer] = {}
+        while len(answers) < len(self._starts):
+            rows = [start_row(op.run) for _, op in sorted(first.items())]
+            started = {row[0] for row in await session.all(Verb.start_runs, rows)}
+            answers |= {id(first[run_id]): Answer.ACCEPTED for run_id in started}
+            rest = [op for op in self._starts if id(op) not in answers]
+            if not rest:
+                break
             found = await session.rows(Verb.started_as, sorted({op.run.id for op in rest}))
             seen = {run_id: (workflow, digest) for run_id, workflow, digest in found}
             for op in rest:
-                same = seen.get(op.run.id) == (op.run.workflow, op.run.digest)
-                answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
+                if op.run.id in seen:
+                    same = seen[op.run.id] == (op.run.workflow, op.run.digest)
+                    answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
+            # What is left had an id that was taken a moment ago, and was pruned since.
+            first = {run_id: op for run_id, op in first.items() if id(op) not in answers}
         return answers
 
 

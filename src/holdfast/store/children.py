@@ -84,17 +84,19 @@ async def _join_or_refuse(session: Session, child: NewRun, existing: ExistingRun
 async def _go_on(session: Session, child: NewRun) -> bool:
     """Begin the child of a retried run from where the previous child of that step ended. Return False if it is to be
     started like any other child."""
-    known = await retries.newest(session, child.retry_of)
     parent = child.parent_id, child.parent_n
-    way = retries.way_of(child, known)
-    if known is None or way is retries.Way.ANEW:
-        return False
+    while True:
+        known = await retries.newest(session, child.retry_of)
+        way = retries.way_of(child, known)
+        if known is None or way is retries.Way.ANEW:
+            return False
+        if way is not retries.Way.TAKE_OVER or await session.each(Verb.take_over, [(*parent, known.id)]):
+            break  # otherwise it was undone, or removed, since it was read
     if way is retries.Way.RETRY:
         await retries.retry(session, known, wanted_id=child.id, parent=parent)
         return True
     outcome = unended(child)
     if way is retries.Way.TAKE_OVER:
-        await session.each(Verb.take_over, [(*parent, known.id)])
         outcome = ended(known.id, (outcome.run_id, outcome.n), (known.state, known.output, known.error))
     await session.each(Verb.end_child_steps, [outcome])
     return True

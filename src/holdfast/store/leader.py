@@ -106,6 +106,8 @@ class Leader(Leases):
         why = judge(seen, now)
         if why is None:
             return Reclaimed(0, 0, 0)
+        # Lock the rows first, because what becomes of a run is decided by what its owner has written last.
+        await session.rows(Verb.owned_by, node, limit)
         runs = await session.run(Verb.free_runs, node, limit)
         lost = [LostStep(*one) for one in await session.rows(Verb.lost_by, node, limit)]
         remedies = [prescribe(step, why, now) for step in lost]

@@ -11,6 +11,9 @@ from holdfast.store.origins import Offers
 from holdfast.store.verbs import Verb
 from holdfast.store.workflows import declare
 
+ALL = 2**31 - 1
+"""More runs than any node owns."""
+
 
 class Nodes(Part):
     async def register(
@@ -68,8 +71,10 @@ class Nodes(Part):
 
     @transaction
     async def _retire(self, session: Session, node: str) -> None:
-        await _give_up(session, node, set(), set())
+        # The leader locks in this order, too: its lease, the node, runs, steps. So the two cannot wait for each other.
         await session.run(Verb.resign, node)
+        await session.row(Verb.lock_node, node)
+        await _give_up(session, node, set(), set())
         await session.run(Verb.retire, node)
 
     @transaction
@@ -115,7 +120,7 @@ async def _give_up(
     session: Session, node: str, runs: set[tuple[str, int]], steps: set[tuple[str, int, int]]
 ) -> tuple[int, int]:
     """Free the node's runs and hand its steps back, except for these."""
-    owned = {(run_id, fence) for run_id, fence in await session.rows(Verb.owned_by, node)}
+    owned = {(run_id, fence) for run_id, fence in await session.rows(Verb.owned_by, node, ALL)}
     claimed = {(run_id, n, fence) for run_id, n, fence in await session.rows(Verb.claimed_by, node)}
     freed = await session.each(Verb.park_runs, [(*one, node) for one in sorted(owned - runs)])
     return freed, await session.each(Verb.hand_back_steps, sorted(claimed - steps))

@@ -123,4 +123,4 @@ class Retention(Part):
 
     @leading(0)
     async def _forget_old(self, session: Session, find: Verb, forget: Verb, before: float, limit: int) -> int:
-        return await session.each(forget, await session.rows(find, before, limit))
+        return await session.each(forget, await session.rows(find, before, limit), before)

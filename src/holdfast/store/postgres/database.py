@@ -492,6 +492,7 @@ async def _write(connection: asyncpg.Connection[Any], batch: Batch) -> list[Answ
     if batch.is_single:
         return await batch.write(session)
     async with connection.transaction():
+        await session.lock(batch)
         return await batch.write(session)
 
 

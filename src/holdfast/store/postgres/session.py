@@ -95,6 +95,14 @@ class PostgresSession:
     async def demand(self, verb: Verb, rows: Sequence[Row]) -> None:
         await self._demand(demanded(verb), *_columns(rows))
 
+    async def lock(self, batch: Batch) -> None:
+        """Lock the rows that the batch shares with others, if it writes them with several statements."""
+        runs, steps = batch.shared
+        if runs:
+            await self._connection.fetch(self._statement(PostgresVerb.lock_batch_runs), runs)
+        if steps:
+            await self._connection.fetch(self._statement(PostgresVerb.lock_batch_steps), *_columns(steps))
+
     async def hop(self, batch: Batch) -> None:
         rows = (batch.begun, batch.owned, batch.recorded, batch.delivered, batch.issued, batch.closed)
         await self._demand(hop_of(*map(bool, rows)), batch.node, *rows)

@@ -18,6 +18,10 @@ class PostgresVerb(StrEnum):
     claim_awake = auto()
     claim_runs_of = auto()
 
+    # batch.sql
+    lock_batch_runs = auto()
+    lock_batch_steps = auto()
+
     # batch.sql, workflows.sql, retention.sql, reads.sql, migrations.sql
     database_identity = auto()
     register_in_turn = auto()

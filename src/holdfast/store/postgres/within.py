@@ -35,14 +35,18 @@ def start(run: NewRun, identity: str) -> Script:
             "hf.within() got a connection to another database than the store's, and a transaction is about one database only: use "
             "the same database in both addresses"
         )
-    made = yield STATEMENTS[Verb.start_runs], [[value] for value in start_row(run)]
-    if not made:
-        for _, workflow, digest in (yield STATEMENTS[Verb.started_as], [[run.id]]):
-            if (workflow, bytes(digest)) != (run.workflow, run.digest):
-                raise Conflict(
-                    f"run {run.id!r} exists and was started with another workflow or input: "
-                    f"`holdfast show {run.id}` shows it; choose another id"
-                )
+    known: Sequence[Any] = ()
+    while not known:
+        known = yield STATEMENTS[Verb.start_runs], [[value] for value in start_row(run)]
+        if not known:
+            # If there is no row, the id was taken a moment ago, and was pruned since.
+            known = yield STATEMENTS[Verb.started_as], [[run.id]]
+            for _, workflow, digest in known:
+                if (workflow, bytes(digest)) != (run.workflow, run.digest):
+                    raise Conflict(
+                        f"run {run.id!r} exists and was started with another workflow or input: "
+                        f"`holdfast show {run.id}` shows it; choose another id"
+                    )
     yield "SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value]
 
 

@@ -55,6 +55,17 @@ FROM unnest($7::holdfast.closed_run[]) u
 WHERE r.id = u.id AND r.fence = u.fence
 RETURNING 1
 
+-- All transactions lock runs before steps, and both in the order of their keys, so that two of them cannot wait for each
+-- other. A batch that writes such rows with several statements locks all of them first.
+
+-- name: lock_batch_runs
+SELECT FROM holdfast.runs WHERE id = ANY($1::text[]) ORDER BY id FOR NO KEY UPDATE
+
+-- name: lock_batch_steps
+SELECT FROM unnest($1::text[], $2::int[]) u(run_id, n)
+JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n
+ORDER BY s.run_id, s.n FOR NO KEY UPDATE OF s
+
 -- The rest of a batch. A statement runs only if there are rows for it.
 
 -- The coalesce keeps the planner from the partial index of undelivered signals, because most of its entries are dead.

@@ -22,8 +22,10 @@ WHERE id = $1 AND retired_at IS NULL
 -- name: retire
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
 
+-- Whoever frees these runs decides by their steps and signals. The rows are locked first, so that what their owner is
+-- just writing is seen then.
 -- name: owned_by
-SELECT id, fence FROM holdfast.runs WHERE owner = $1 ORDER BY id
+SELECT id, fence FROM holdfast.runs WHERE owner = $1 ORDER BY id LIMIT $2 FOR UPDATE
 
 -- name: claimed_by
 SELECT run_id, n, fence FROM holdfast.steps WHERE agent = $1 AND state = 'running' ORDER BY run_id, n

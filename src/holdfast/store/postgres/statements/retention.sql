@@ -41,17 +41,18 @@ DELETE FROM holdfast.steps WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.attempts WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.attempts WHERE run_id = ANY($1::text[]) LIMIT $2))
 
+-- Signals and twins are found by their keys. The leader may be changing one of them, and then its `ctid` changes.
 -- name: prune_signals
-DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.signals WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_quarantine
 DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_twins
-DELETE FROM holdfast.twins WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.twins WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.twins WHERE (run_id, n) IN (
+    SELECT run_id, n FROM holdfast.twins WHERE run_id = ANY($1::text[]) LIMIT $2)
 
 -- name: prune_joins
 DELETE FROM holdfast.joins WHERE ctid = ANY(ARRAY(
@@ -85,10 +86,10 @@ SELECT id FROM holdfast.nodes n WHERE retired_at < $1
 ORDER BY retired_at LIMIT $2
 
 -- name: forget_nodes
-DELETE FROM holdfast.nodes n USING unnest($1::text[]) u(id) WHERE n.id = u.id
+DELETE FROM holdfast.nodes n USING unnest($1::text[]) u(id) WHERE n.id = u.id AND n.retired_at < $2
 
 -- name: old_journal
 SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $1 ORDER BY at LIMIT $2
 
 -- name: forget_journal
-DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id
+DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id AND j.at < $2

@@ -41,6 +41,7 @@ WHERE last_at < $1 AND NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_
                                    AND n.offers::jsonb -> 'workflows' @> to_jsonb(w.code))
 ORDER BY last_at LIMIT $2
 
+-- The time is compared again, because a node may have declared the workflow since it was found.
 -- name: forget_workflows
 DELETE FROM holdfast.workflows w USING unnest($1::text[], $2::text[], $3::text[]) u(namespace, name, version)
-WHERE w.namespace = u.namespace AND w.name = u.name AND w.version = u.version
+WHERE w.namespace = u.namespace AND w.name = u.name AND w.version = u.version AND w.last_at < $4

@@ -21,7 +21,7 @@ UPDATE nodes SET gone_at = store_now(), lease_until = min(lease_until, store_now
 UPDATE nodes SET retired_at = store_now() WHERE id = ?1 AND retired_at IS NULL
 
 -- name: owned_by
-SELECT id, fence FROM runs INDEXED BY runs_owned WHERE owner = ?1
+SELECT id, fence FROM runs INDEXED BY runs_owned WHERE owner = ?1 LIMIT ?2
 
 -- name: claimed_by
 SELECT run_id, n, fence FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ?1

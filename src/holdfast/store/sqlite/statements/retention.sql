@@ -79,10 +79,10 @@ SELECT id FROM nodes n INDEXED BY nodes_left WHERE retired_at < ?1
 ORDER BY retired_at LIMIT ?2
 
 -- name: forget_nodes
-DELETE FROM nodes WHERE id = ?1
+DELETE FROM nodes WHERE id = ?1 AND retired_at < ?2
 
 -- name: old_journal
 SELECT id FROM journal INDEXED BY journal_apart WHERE run_id IS NULL AND at < ?1 ORDER BY at LIMIT ?2
 
 -- name: forget_journal
-DELETE FROM journal WHERE id = ?1
+DELETE FROM journal WHERE id = ?1 AND at < ?2

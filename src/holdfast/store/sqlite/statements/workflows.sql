@@ -33,4 +33,4 @@ WHERE last_at < ?1
 ORDER BY last_at LIMIT ?2
 
 -- name: forget_workflows
-DELETE FROM workflows WHERE namespace = ?1 AND name = ?2 AND version = ?3
+DELETE FROM workflows WHERE namespace = ?1 AND name = ?2 AND version = ?3 AND last_at < ?4

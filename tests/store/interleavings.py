@@ -1,0 +1,855 @@
+"""A store in which every statement that writes has something to do, and operations that do it.
+
+The rows are such that the operations get in each other's way: most are about the same few runs. A new statement that
+writes or locks needs an operation here (see test_postgres_interleavings.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+
+from holdfast.breaker import BreakerChange
+from holdfast.model import (
+    CANCEL,
+    UNDO,
+    AlertKind,
+    BreakerState,
+    Declaration,
+    Failure,
+    HoldScope,
+    Level,
+    NewAlert,
+    NewSignal,
+    Outcome,
+    Revoked,
+    RunState,
+    StepState,
+    TwinState,
+)
+from holdfast.store.alerts import ALERTS
+from holdfast.store.answers import Observation, Route
+from holdfast.store.database import StoreCall
+from holdfast.store.operations import (
+    BeginUndo,
+    HandBack,
+    Hop,
+    Op,
+    QuarantineStep,
+    RetryStep,
+    Save,
+    Start,
+)
+from holdfast.store.store import Store
+from holdfast.store.transaction import Transaction
+from holdfast.store.verbs import Verb
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    SERVED,
+    A,
+    B,
+    C,
+    D,
+    begin,
+    call,
+    child,
+    closing,
+    delivered,
+    end_overdue,
+    join,
+    new_run,
+    parked,
+    reclaim,
+    report,
+    running_call,
+    start,
+    succeeded,
+    timer,
+    wait,
+)
+from tests.store.stepwise import Operation, WatchedDatabase
+
+E = "node-e"
+"""A node whose steps are slow, so that they have twins."""
+LANES = [1, 2, 3]
+"""The lanes of `shop.charge`, of `shop.ship`, whose dependency is being probed, and of `shop.slow`."""
+OLD_S = 10 * 24 * 3600.0
+EPOCH = 1
+"""The epoch of the leader, and of the holder of the lease `alerts`."""
+HALF = json.dumps({"done": 1, "total": 2})
+ERROR = json.dumps({"type": "builtins.ValueError", "message": "no"})
+PLANTED = """
+INSERT INTO holdfast.breakers (name, state, round, wave, allowance, ok) VALUES ('bank', 'probing', 3, 2, 2, 0);
+INSERT INTO holdfast.breakers (name, ok, failed) VALUES ('shop.slow', 5, 1);
+INSERT INTO holdfast.holds (scope, value, actor) VALUES ('namespace', 'elsewhere', 'ann');
+INSERT INTO holdfast.workflows (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
+    VALUES ('default', 'shop.old', '1', 'shop.old@1', 'shop', 'd', '{}', '{}', '{}', clock_timestamp(), clock_timestamp());
+INSERT INTO holdfast.journal (actor, verb, note) VALUES ('ann', 'hold', 'long ago');
+INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n) VALUES ('old-joined', 'joiner', 1), ('done', 'joiner', 2),
+    ('old-2', 'old-1', 1);
+INSERT INTO holdfast.signals (run_id, name, key, payload) VALUES ('done', 'paid', 'late', '1'), ('old-1', 'paid', 'late', '1');
+INSERT INTO holdfast.attempts (run_id, n, attempt, ending) VALUES ('old-1', 1, 1, 'failed');
+INSERT INTO holdfast.inherited (run_id, key, effect) VALUES ('old-1', 'x', 'y');
+INSERT INTO holdfast.quarantine (run_id, n, fingerprint, step, error, place) VALUES ('old-1', 1, 'f', 's', 'e', 'p');
+INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, ended_at) VALUES ('old-1', 1, 'outrun', 0, 0, clock_timestamp());
+INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane) VALUES ('old-1', 2, 'ready', 0, 0);
+INSERT INTO holdfast.deliveries (id, alert_id, channel, event, next_try_at) VALUES
+    ('delivery-1', 2, 'mail', 'raised', clock_timestamp()), ('delivery-2', 2, 'page', 'raised', clock_timestamp()),
+    ('delivery-3', 3, 'mail', 'raised', clock_timestamp() - interval '1 day');
+UPDATE holdfast.deliveries SET attempts = 1 WHERE id = 'delivery-2';
+UPDATE holdfast.alerts SET routed = 1, logged = 1 WHERE id = 2;
+UPDATE holdfast.steps SET agent = 'node-b' WHERE run_id = 'busy';
+UPDATE holdfast.steps SET agent = 'node-e' WHERE run_id = 'slow';
+UPDATE holdfast.steps SET losses = 2, attempt = 2 WHERE run_id = 'ready-2' AND n = 1;
+UPDATE holdfast.steps SET complete_by = clock_timestamp() - interval '1 hour' WHERE run_id = 'busy' AND n > 2;
+UPDATE holdfast.nodes SET lease_until = clock_timestamp() - interval '1 hour' WHERE id = 'node-c'
+"""
+"""Rows that the store's methods would make only in a longer story."""
+BACKDATED = """
+UPDATE holdfast.runs SET finished_at = finished_at - interval '10 days' WHERE id LIKE 'old-%';
+UPDATE holdfast.nodes SET retired_at = retired_at - interval '10 days' WHERE id = 'node-d';
+UPDATE holdfast.alerts SET cleared_at = cleared_at - interval '10 days' WHERE cleared_at IS NOT NULL;
+UPDATE holdfast.journal SET at = at - interval '10 days' WHERE note = 'long ago';
+UPDATE holdfast.workflows SET last_at = last_at - interval '10 days' WHERE name = 'shop.old';
+UPDATE holdfast.durations SET last_at = last_at - interval '10 days' WHERE name = 'step:shop.old'
+"""
+
+
+# --- the prepared rows ----------------------------------------------------------------------------------------------
+
+
+async def prepare(store: Store, admin: asyncpg.Connection[Any]) -> None:
+    for node in (A, B, C, D, E):
+        await join(store, node, lease_s=10 * LONG_S)
+    await store.nodes.retire(D)
+    await store.leader.lead(A, 10 * LONG_S)
+    await store.leader.lead(A, 10 * LONG_S, ALERTS)
+    names = [("shop.charge", "shop.charge"), ("shop.ship", "bank"), ("shop.slow", "shop.slow")]
+    assert (
+        await store.schedulers.number_lanes([(name, (), None, depends) for name, depends in names]) == LANES
+    )
+    await _owned_runs(store)
+    await _waiting_runs(store)
+    await _families(store)
+    for run_id in ("old-1", "old-2", "old-joined", "done"):
+        await _ended(store, run_id)
+    for name in ("one", "two", "three"):
+        alert = NewAlert(AlertKind.TEST, Level.WARNING, name, name, None)
+        assert await store.alerts.raise_alerts(EPOCH, [alert])
+    assert await store.alerts.clear_alert(3, "ann")
+    await store.durations.add_durations([("step:shop.charge", 1, 5.0), ("step:shop.old", 1, 1.0)])
+    await admin.execute(PLANTED)
+    await _twins(store)
+    await _undoing_runs(store)
+    await _quarantined_runs(store)
+    await admin.execute(BACKDATED)
+
+
+async def _owned_runs(store: Store) -> None:
+    """Runs that a node owns and whose steps run: `open`, `busy` and `slow` of a live node, `lost-1` and `lost-2` of a
+    dead one."""
+    steps = [running_call(1), running_call(2), wait(3), timer(4, ENVIRONMENT.now() + LONG_S), child(5)]
+    await begin(store, *steps, running_call(6), running_call(7), run=new_run("open"))
+    await _write(store, Hop("open", 1, children=[new_run("kid", parent_id="open", parent_n=5)]))
+    await _write(store, report("open", 6, 1))
+    for key in ("one", "two"):
+        await store.operators.send_signal(NewSignal("open", "paid", key, b"1"))
+    await begin(store, *(running_call(n) for n in range(1, 5)), run=new_run("busy"))
+    slow = [running_call(n, name="shop.slow", lane=3) for n in range(1, 5)]
+    await begin(store, *slow, run=new_run("slow"))
+    await begin(store, running_call(1), run=new_run("lone"))
+    await _write(store, report("lone", 1, 1))
+    await begin(store, running_call(1), running_call(2), node=C, run=new_run("lost-1"))
+    await begin(store, node=C, run=new_run("lost-2"))
+    await store.operators.send_signal(NewSignal("lost-1", CANCEL, "cancel", b"{}"))
+
+
+async def _waiting_runs(store: Store) -> None:
+    """Runs without an owner: some have a step to claim, some a timer to fire, some something to deliver."""
+    later = ENVIRONMENT.now() + LONG_S
+    await parked(store, call(1), call(2, ready_at=later), run=new_run("ready-1"))
+    await parked(store, call(1), call(2, priority=2), run=new_run("ready-2"))
+    await parked(store, call(1), call(2), run=new_run("ready-3", priority=1))
+    for run_id in ("probe-1", "probe-2", "probe-3"):
+        await parked(store, call(1, name="shop.ship", lane=2), run=new_run(run_id))
+    for run_id in ("pending-1", "pending-2"):
+        await start(store, new_run(run_id))
+    for run_id in ("asleep-1", "asleep-2"):
+        await parked(store, timer(1, ENVIRONMENT.now() - 60), run=new_run(run_id))
+    await parked(store, running_call(1), call(2), run=new_run("awake-1"))
+    await _write(store, report("awake-1", 1, 1))
+    await parked(store, wait(1), run=new_run("awake-2"))
+    await store.operators.send_signal(NewSignal("awake-2", "paid", "one", b"1"))
+    await parked(store, call(1), run=new_run("held-1"))
+    await store.operators.hold("held-1", "ann", "")
+
+
+async def _families(store: Store) -> None:
+    """Runs with children, runs that have joined others, and runs that failed and can be retried."""
+    await begin(store, child(1), child(2), run=new_run("parent"))
+    kids = [new_run(f"kid-{n}", parent_id="parent", parent_n=n) for n in (1, 2)]
+    await _write(store, Hop("parent", 1, children=kids))
+    for kid in kids:
+        assert await store.schedulers.claim_run(A, kid.id) is not None
+    await _write(store, Hop("kid-2", 1, close=closing(output=b"7", parent_id="parent", parent_n=2)))
+    await parked(store, child(1), child(2), run=new_run("joiner"))
+    for run_id in ("failed-1", "failed-2"):
+        await begin(store, child(1), child(2), running_call(3), run=new_run(run_id))
+        kids = [new_run(f"{run_id}/{n}", parent_id=run_id, parent_n=n) for n in (1, 2)]
+        await _write(store, Hop(run_id, 1, children=kids))
+        for kid, state in zip(kids, (RunState.SUCCEEDED, RunState.FAILED), strict=True):
+            assert await store.schedulers.claim_run(A, kid.id) is not None
+            error = None if state is RunState.SUCCEEDED else ERROR
+            close = closing(state, output=b"7", error=error, parent_id=run_id, parent_n=kid.parent_n)
+            await _write(store, Hop(kid.id, 1, close=close))
+        await store.operators.send_signal(NewSignal(run_id, "paid", "one", b"1"))
+        end = json.dumps(json.loads(ERROR) | {"seq": 2, "steps": [2]})
+        outcomes = [delivered(1, 1), delivered(2, 2)]
+        await _write(
+            store, Hop(run_id, 1, outcomes=outcomes, dropped=[3], close=closing(RunState.FAILED, error=end))
+        )
+    assert await store.operators.retry_run("failed-2", "ann") == "failed-2~2"
+    assert await store.schedulers.claim_run(A, "failed-2~2") is not None
+
+
+async def _twins(store: Store) -> None:
+    """The run `slow` has a step with a twin that is ready, one whose twin runs, one without, and one that has ended
+    before its twin."""
+    assert len(await store.twins.make_twins(EPOCH, [("slow", 2, 1), ("slow", 4, 1)])) == 2
+    assert len(await store.twins.claim_twins(B, LANES, 10)) == 2
+    assert len(await store.twins.make_twins(EPOCH, [("slow", 1, 1)])) == 1
+    await _write(store, report("slow", 4, 1))
+
+
+async def _undoing_runs(store: Store) -> None:
+    """Runs that undo themselves: with and without an owner, held, and stuck."""
+    for run_id in ("undoing-1", "undoing-2", "held-2", "stuck-1"):
+        await begin(store, running_call(1), run=new_run(run_id))
+        undo = BeginUndo("failed", ERROR)
+        wake = NewSignal(run_id, UNDO, "begin", b"{}")
+        await _write(store, Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], undo=undo, sends=[wake]))
+    await store.operators.hold("held-2", "ann", "")
+    for run_id in ("undoing-2", "stuck-1"):
+        assert await store.schedulers.claim_run(A, run_id) is not None
+    await _write(store, Hop("stuck-1", 3, close=closing(RunState.STUCK, error="the undo gave up")))
+
+
+async def _quarantined_runs(store: Store) -> None:
+    """Runs whose steps are in quarantine: `stuck-2` is stuck, and `poison` and `poison-2` are about to be."""
+    for run_id in ("stuck-2", "poison", "poison-2"):
+        await begin(store, running_call(1), run=new_run(run_id))
+        await _write(store, poisoned(run_id, 1, 1))
+        if run_id == "stuck-2":
+            assert await store.quarantine.stick_quarantined(EPOCH, 10) == 1
+    await begin(store, running_call(1), run=new_run("poison-3"))
+    await _write(store, poisoned("poison-3", 1, 1))
+    await _write(store, Hop("poison-3", 1, dropped=[1]))  # so its entry in the list is stale
+
+
+async def _ended(store: Store, run_id: str) -> None:
+    await begin(store, running_call(1), run=new_run(run_id))
+    await _write(store, Hop(run_id, 1, dropped=[1], close=closing(output=b"7")))
+
+
+async def _write(store: Store, op: Op, node: str = A) -> None:
+    assert await store.batches.commit(node, [op]) == ["accepted"]
+
+
+def poisoned(run_id: str, n: int, fence: int) -> QuarantineStep:
+    return QuarantineStep(
+        run_id, n, fence, "lost", ERROR, Failure.POISON, "print", "shop.charge", "builtins.ValueError", "here"
+    )
+
+
+# --- the operations -------------------------------------------------------------------------------------------------
+
+OPERATIONS: dict[str, Operation] = {}
+CLAIMS = "what is locked belongs to somebody else's claim, and whoever asks again gets what that one left"
+LEAVES = "somebody is changing the row, and the next pass looks at it again"
+
+Call = Callable[[Store, str], Awaitable[Any]]
+
+
+def operation(skips: str = "") -> Callable[[Call], Call]:
+    """Add a function to the operations."""
+
+    def add(function: Call) -> Call:
+        name = function.__name__
+        OPERATIONS[name] = Operation(name, function, skips)
+        return function
+
+    return add
+
+
+def batch(*ops: Callable[[], Op], node: str | None = None) -> Call:
+    """Return an operation that commits these operations of a node in one batch."""
+
+    async def commit(store: Store, here: str) -> Any:
+        return await store.batches.commit(node or here, [make() for make in ops])
+
+    return commit
+
+
+def _add(name: str, function: Call) -> None:
+    OPERATIONS[name] = Operation(name, function)
+
+
+def late() -> float:
+    """Return a time before which the old rows are, and no others."""
+    return ENVIRONMENT.now() - OLD_S / 2
+
+
+def outcome(run_id: str, n: int, state: StepState = StepState.SUCCEEDED, fence: int = 1) -> Outcome:
+    error = ERROR if state is StepState.FAILED else None
+    return Outcome(run_id, n, state, b"7" if error is None else None, error, ENVIRONMENT.now(), fence)
+
+
+# Schedulers, on the hot path. The node that owns these runs writes them.
+
+_add("hop_advances", batch(lambda: Hop(
+    "open", 1, outcomes=[succeeded(1, 1, 1), delivered(6, 2)], issued=[call(8), running_call(9)], progress=HALF,
+    published='{"a": 1}', effects=[(8, "an effect")], kept_n=1), node=A))  # fmt: skip
+_add("hop_delivers", batch(lambda: Hop("lone", 1, outcomes=[delivered(1, 1)]), node=A))
+_add("hop_hears", batch(lambda: Hop(
+    "open", 1, signals=[(1, 1), (2, 2)], set_aside=[(2, "why")], ended=[(3, 1, b"1", ENVIRONMENT.now())],
+    sends=[NewSignal("awake-2", "paid", "more", b"1"), NewSignal("pending-1", "paid", "more", b"1")]), node=A))  # fmt: skip
+_add("hop_drops", batch(lambda: Hop("open", 1, dropped=[1, 2, 4, 5], cancelled=[5]), node=A))
+_add("hop_drops_backwards", batch(lambda: Hop("open", 1, dropped=[7, 2, 1]), node=A))
+_add("hop_closes", batch(lambda: Hop("open", 1, dropped=[1, 2, 3, 4, 5, 6, 7], cancelled=[5],
+                                   close=closing(RunState.FAILED, error=ERROR)), node=A))  # fmt: skip
+_add("hop_parks", batch(lambda: Hop("open", 1, park=True), node=A))
+_add("hop_continues", batch(lambda: Hop(
+    "open", 1, signals=[(1, 1), (2, 2)], dropped=[1, 2, 3, 4, 5, 6, 7], next_input=b"2", begun_at=ENVIRONMENT.now(),
+    unread=[2]), node=A))  # fmt: skip
+_add("hop_undoes", batch(lambda: Hop(
+    "open", 1, undo=BeginUndo("failed", ERROR), sends=[NewSignal("open", UNDO, "begin", b"{}")]), node=A))  # fmt: skip
+_add("hop_sticks", batch(lambda: Hop("undoing-2", 3, close=closing(RunState.STUCK, error="gave up")), node=A))
+_add(
+    "hop_closes_child",
+    batch(lambda: Hop("kid-1", 1, close=closing(output=b"7", parent_id="parent", parent_n=1)), node=A),
+)
+_add("hop_closes_parent", batch(lambda: Hop(
+    "parent", 1, dropped=[1, 2], cancelled=[1], close=closing(RunState.UNDONE, error=ERROR),
+    revoked=[Revoked("kid-2", "parent", ERROR)]), node=A))  # fmt: skip
+_add("hops_of_two_runs", batch(lambda: Hop("parent", 1, progress=HALF), lambda: Hop("open", 1, progress=HALF),
+                             lambda: Hop("kid-1", 1, progress=HALF), node=A))  # fmt: skip
+_add("hop_begins", batch(lambda: Hop(
+    "new", 1, begin=new_run("new"), begun_at=ENVIRONMENT.now(), issued=[running_call(1), call(2)])))  # fmt: skip
+_add("hop_starts_children", batch(lambda: Hop(
+    "open", 1, issued=[child(8), child(9), child(10)],
+    children=[new_run("child", parent_id="open", parent_n=8),
+              new_run("old-1", parent_id="open", parent_n=9, joins=True),
+              new_run("pending-1", parent_id="open", parent_n=10)]), node=A))  # fmt: skip
+_add("hop_joins_back", batch(lambda: Hop(
+    "failed-2~2", 1, issued=[child(8), child(9)],
+    children=[new_run("child", parent_id="failed-2~2", parent_n=8),
+              new_run("open", parent_id="failed-2~2", parent_n=9, joins=True)]), node=A))  # fmt: skip
+_add("hop_retries_child", batch(lambda: Hop(
+    "failed-2~2", 1, issued=[child(2)],
+    children=[new_run("failed-2~2/2", parent_id="failed-2~2", parent_n=2, retry_of="failed-2/2")]), node=A))  # fmt: skip
+_add("hop_takes_over_child", batch(lambda: Hop(
+    "open", 1, issued=[child(8)],
+    children=[new_run("open/8", parent_id="open", parent_n=8, retry_of="kid-2")]), node=A))  # fmt: skip
+
+# Agents and callers, on the hot path.
+
+_add(
+    "reports",
+    batch(
+        lambda: outcome("open", 1), lambda: outcome("open", 2, StepState.FAILED), lambda: outcome("busy", 1)
+    ),
+)
+_add("report_alone", batch(lambda: outcome("open", 1), node=A))
+_add("report_late", batch(lambda: outcome("old-1", 1, fence=0)))
+_add("report_of_slow_step", batch(lambda: outcome("slow", 2), node=E))
+_add("retries", batch(lambda: RetryStep("open", 2, 1, LONG_S, "failed", ERROR), lambda: RetryStep(
+    "busy", 1, 1, LONG_S, "timed out", ERROR, failure=Failure.TIMEOUT), lambda: RetryStep(
+    "slow", 1, 1, LONG_S, "failed", ERROR, excused=True)))  # fmt: skip
+_add("quarantines", batch(lambda: poisoned("open", 2, 1), lambda: poisoned("busy", 1, 1)))
+_add("hands_back", batch(lambda: HandBack("open", 1, 1), lambda: HandBack("busy", 2, 1, hold="unreadable")))
+_add("saves", batch(lambda: Save("open", 1, 1, b"1", HALF), lambda: Save("busy", 3, 1, b"1", HALF)))
+_add("agent_writes_everything", batch(
+    lambda: outcome("open", 7), lambda: Save("open", 1, 1, b"here", None), lambda: HandBack("open", 2, 1),
+    lambda: RetryStep("busy", 1, 1, LONG_S, "failed", ERROR), lambda: poisoned("busy", 2, 1)))  # fmt: skip
+_add(
+    "starts",
+    batch(
+        lambda: Start(new_run("new-2")), lambda: Start(new_run("new")), lambda: Start(new_run("pending-1"))
+    ),
+)
+_add("starts_old_ids", batch(lambda: Start(new_run("old-1")), lambda: Start(new_run("child"))))
+
+
+@operation()
+async def start_within(store: Store, node: str) -> None:
+    """Start a run in a transaction of the caller, which the caller's own statement begins."""
+
+    async def run(connection: Any) -> None:
+        async def of_the_caller() -> Any:
+            course.pid = connection.get_server_pid()
+            return connection.unwatched
+
+        async with connection.transaction():
+            await store.batches.start_within(Transaction("asyncpg", of_the_caller), new_run("new"))
+
+    database = store.database
+    assert isinstance(database, WatchedDatabase)
+    course = database.course
+    await database.on_pool(run)
+
+
+# Schedulers.
+
+
+@operation(CLAIMS)
+async def claim_runs(store: Store, node: str) -> Any:
+    return await store.schedulers.claim_runs(node, SERVED, 100)
+
+
+@operation(CLAIMS)
+async def claim_two_runs(store: Store, node: str) -> Any:
+    return await store.schedulers.claim_runs(node, SERVED, 2)
+
+
+@operation(CLAIMS)
+async def claim_certain_runs(store: Store, node: str) -> Any:
+    runs = ["awake-1", "awake-2", "pending-1", "kid", "open", "held-1"]
+    return await store.schedulers.claim_runs(node, SERVED, 100, runs)
+
+
+@operation()
+async def claim_run(store: Store, node: str) -> Any:
+    return await store.schedulers.claim_run(node, "awake-1")
+
+
+@operation()
+async def claim_child(store: Store, node: str) -> Any:
+    return await store.schedulers.claim_run(node, "kid")
+
+
+@operation(CLAIMS)
+async def fire_timers(store: Store, node: str) -> Any:
+    return await store.schedulers.fire_timers(100)
+
+
+@operation(CLAIMS)
+async def fire_one_timer(store: Store, node: str) -> Any:
+    return await store.schedulers.fire_timers(1)
+
+
+@operation(CLAIMS)
+async def answer_joins(store: Store, node: str) -> Any:
+    return await store.schedulers.answer_joins(100)
+
+
+@operation()
+async def hold_for_drift(store: Store, node: str) -> Any:
+    return await store.schedulers.hold_run("open", 1, "drift")
+
+
+@operation()
+async def number_lanes(store: Store, node: str) -> Any:
+    await store.schedulers.number_lanes(
+        [("shop.new", (), None, "shop.new"), ("shop.charge", (), None, "shop.charge")]
+    )
+
+
+# Agents.
+
+
+@operation(CLAIMS)
+async def claim_steps(store: Store, node: str) -> Any:
+    return await store.agents.claim_steps(node, LANES, 100, suspect_losses=2, suspects=1)
+
+
+@operation(CLAIMS)
+async def claim_one_step(store: Store, node: str) -> Any:
+    return await store.agents.claim_steps(node, LANES, 1, suspect_losses=2)
+
+
+@operation(CLAIMS)
+async def claim_steps_of_runs(store: Store, node: str) -> Any:
+    return await store.agents.claim_steps(node, LANES, 100, runs=["ready-1", "awake-1"])
+
+
+@operation(CLAIMS)
+async def claim_probes(store: Store, node: str) -> Any:
+    return await store.gates.claim_probes(node, "bank", LANES, 2)
+
+
+@operation()
+async def observe(store: Store, node: str) -> Any:
+    await store.gates.observe(
+        [
+            Observation("shop.slow", 1, 2, "no"),
+            Observation("bank", 1, 0, None, 3),
+            Observation("new", 0, 1, "no"),
+        ],
+        10 * LONG_S,
+    )
+
+
+@operation(CLAIMS)
+async def claim_twins(store: Store, node: str) -> Any:
+    return await store.twins.claim_twins(node, LANES, 10)
+
+
+@operation()
+async def win_twin(store: Store, node: str) -> Any:
+    return await store.twins.end_twin(B, ("slow", 2, 1), TwinState.WON, b"8", ERROR)
+
+
+@operation()
+async def fail_twin(store: Store, node: str) -> Any:
+    return await store.twins.end_twin(B, ("slow", 2, 1), TwinState.FAILED, None, ERROR)
+
+
+@operation()
+async def win_late_twin(store: Store, node: str) -> Any:
+    return await store.twins.end_twin(B, ("slow", 4, 1), TwinState.WON, b"8", ERROR)
+
+
+@operation()
+async def bar_twin(store: Store, node: str) -> Any:
+    return await store.twins.bar_twin("slow", 1)
+
+
+@operation()
+async def bar_before_any_twin(store: Store, node: str) -> Any:
+    return await store.twins.bar_twin("slow", 3)
+
+
+@operation()
+async def stop_twin(store: Store, node: str) -> Any:
+    return await store.twins.stop_twin("slow", 2)
+
+
+@operation()
+async def add_durations(store: Store, node: str) -> Any:
+    counts = [("step:shop.old", 1, 2.0), ("step:shop.charge", 1, 1.0), ("step:shop.charge", 2, 1.0)]
+    return await store.durations.add_durations(counts)
+
+
+# Nodes.
+
+
+@operation()
+async def register(store: Store, node: str) -> Any:
+    """Both parties publish the same name from different applications, so the one that comes second is refused."""
+    source = [f"shop of {node}", f"digest of {node}", "shop.py"]
+    offers = {"workflows": ["shop.old@1"], "sources": [source], "workflow_sources": [0]}
+    declared = Declaration(
+        "default", "shop.old", "1", "shop.old@1", "shop", f"digest of {node}", "{}", "{}", "{}"
+    )
+    return await store.nodes.register(
+        node,
+        host="here",
+        pid=1,
+        roles="all",
+        offers=json.dumps(offers),
+        capacity=9,
+        lease_s=LONG_S,
+        declared=[declared],
+    )
+
+
+@operation()
+async def register_anew(store: Store, node: str) -> Any:
+    return await join(store, "node-f")
+
+
+@operation()
+async def renew(store: Store, node: str) -> Any:
+    return await store.nodes.renew(node, LONG_S, '{"load": 1}')
+
+
+@operation()
+async def say_gone(store: Store, node: str) -> Any:
+    """Do what the heart of a killed process does, on its own connection."""
+    call = StoreCall("say_gone", (), (), {})
+    return await store.database.write(call, lambda session: session.run(Verb.say_gone, B), is_single=True)
+
+
+@operation()
+async def renew_dead_node(store: Store, node: str) -> Any:
+    return await store.nodes.renew(C, LONG_S)
+
+
+@operation()
+async def retire(store: Store, node: str) -> Any:
+    return await store.nodes.retire(node)
+
+
+@operation()
+async def retire_dead_node(store: Store, node: str) -> Any:
+    return await store.nodes.retire(C)
+
+
+@operation()
+async def reconcile(store: Store, node: str) -> Any:
+    return await store.nodes.reconcile(A, [("open", 1)], [("open", 1, 1)])
+
+
+# The leader.
+
+
+@operation()
+async def lead(store: Store, node: str) -> Any:
+    return await store.leader.lead(node, 2 * LONG_S)
+
+
+@operation()
+async def succeed_leader(store: Store, node: str) -> Any:
+    """Let the leader resign, take its lease, and do at once what the leader may be doing."""
+    await store.leader.resign(A)
+    epoch = await store.leader.lead(node, 2 * LONG_S)
+    assert epoch is not None
+    return await store.alerts.log_alerts(epoch, 100)
+
+
+@operation()
+async def resign(store: Store, node: str) -> Any:
+    return await store.leader.resign(A)
+
+
+@operation()
+async def reclaim_dead_node(store: Store, node: str) -> Any:
+    return await reclaim(store, C, EPOCH)
+
+
+@operation()
+async def reclaim_live_node(store: Store, node: str) -> Any:
+    return await reclaim(store, B, EPOCH)
+
+
+@operation()
+async def reclaim_owner(store: Store, node: str) -> Any:
+    return await reclaim(store, A, EPOCH, "its process is gone", losses_max=0)
+
+
+@operation(LEAVES)
+async def end_overdue_steps(store: Store, node: str) -> Any:
+    return await end_overdue(store, EPOCH, 60.0)
+
+
+@operation()
+async def close_signals(store: Store, node: str) -> Any:
+    return await store.leader.close_signals(EPOCH, 100)
+
+
+@operation()
+async def make_twins(store: Store, node: str) -> Any:
+    return await store.twins.make_twins(
+        EPOCH, [("slow", 1, 1), ("slow", 2, 1), ("slow", 3, 1), ("busy", 1, 1)]
+    )
+
+
+@operation(LEAVES)
+async def sweep_twins(store: Store, node: str) -> Any:
+    return await store.twins.sweep_twins(EPOCH, 100)
+
+
+@operation()
+async def fade_durations(store: Store, node: str) -> Any:
+    return await store.durations.fade_durations(EPOCH, attempts_max=2, keep_s=OLD_S / 2, rows_max=1)
+
+
+@operation()
+async def change_breaker(store: Store, node: str) -> Any:
+    return await store.gates.change_breaker(
+        EPOCH, "bank", 3, BreakerChange(BreakerState.OPEN, 0, LONG_S, "down")
+    )
+
+
+@operation()
+async def give_back_probes(store: Store, node: str) -> Any:
+    return await store.gates.give_back_probes(EPOCH, "bank", 3, 1)
+
+
+@operation()
+async def stick_quarantined(store: Store, node: str) -> Any:
+    return await store.quarantine.stick_quarantined(EPOCH, 100)
+
+
+@operation()
+async def raise_alerts(store: Store, node: str) -> Any:
+    alerts = [NewAlert(AlertKind.TEST, Level.WARNING, key, "why") for key in ("one", "four")]
+    return await store.alerts.raise_alerts(EPOCH, alerts, looked_at=[1, 2])
+
+
+@operation()
+async def clear_alerts(store: Store, node: str) -> Any:
+    return await store.alerts.clear_alerts(EPOCH, [1, 2])
+
+
+@operation()
+async def log_alerts(store: Store, node: str) -> Any:
+    return await store.alerts.log_alerts(EPOCH, 100)
+
+
+@operation()
+async def route_alerts(store: Store, node: str) -> Any:
+    routes = [Route(1, "raised", 1, [(f"{node}-1", "mail")]), Route(2, "raised", 2, [(f"{node}-2", "mail")])]
+    return await store.alerts.route_alerts(EPOCH, routes)
+
+
+@operation(CLAIMS)
+async def claim_deliveries(store: Store, node: str) -> Any:
+    return await store.alerts.claim_deliveries(EPOCH, "mail", 10, LONG_S)
+
+
+@operation()
+async def end_delivery(store: Store, node: str) -> Any:
+    return await store.alerts.end_delivery(EPOCH, "delivery-2", 1, None, None)
+
+
+@operation()
+async def expire_deliveries(store: Store, node: str) -> Any:
+    return await store.alerts.expire_deliveries(EPOCH, LONG_S)
+
+
+@operation(LEAVES)
+async def prune(store: Store, node: str) -> Any:
+    return await store.retention.prune(
+        EPOCH,
+        actor="supervisor",
+        state="succeeded",
+        before=late(),
+        after=(0.0, ""),
+        runs_max=100,
+        rows_max=1000,
+    )
+
+
+@operation()
+async def prune_alerts(store: Store, node: str) -> Any:
+    return await store.retention.prune_alerts(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_nodes(store: Store, node: str) -> Any:
+    return await store.retention.forget_nodes(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_journal(store: Store, node: str) -> Any:
+    return await store.retention.forget_journal(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_workflows(store: Store, node: str) -> Any:
+    return await store.retention.forget_workflows(EPOCH, late(), 100)
+
+
+# Callers and operators.
+
+
+@operation()
+async def send_signal(store: Store, node: str) -> Any:
+    return await store.operators.send_signal(NewSignal("open", "paid", "three", b"1"))
+
+
+@operation()
+async def wake(store: Store, node: str) -> Any:
+    return await store.operators.send_signal(NewSignal("asleep-1", "paid", "three", b"1"))
+
+
+@operation()
+async def cancel(store: Store, node: str) -> Any:
+    return await store.operators.cancel_run("open", "ann", "")
+
+
+@operation()
+async def cancel_pending(store: Store, node: str) -> Any:
+    return await store.operators.cancel_run("kid", "ann", "")
+
+
+@operation()
+async def cancel_held(store: Store, node: str) -> Any:
+    return await store.operators.cancel_run("held-2", "ann", "")
+
+
+@operation()
+async def hold(store: Store, node: str) -> Any:
+    return await store.operators.hold("open", "ann", "")
+
+
+@operation()
+async def hold_awake(store: Store, node: str) -> Any:
+    return await store.operators.hold("awake-1", "ann", "")
+
+
+@operation()
+async def release(store: Store, node: str) -> Any:
+    return await store.operators.release("held-2", "ann", "")
+
+
+@operation()
+async def steer_undo(store: Store, node: str) -> Any:
+    return await store.operators.steer_undo("stuck-1", "retry", 1, "ann", "")
+
+
+@operation()
+async def steer_undoing(store: Store, node: str) -> Any:
+    return await store.operators.steer_undo("undoing-2", "skip", 1, "ann", "")
+
+
+@operation()
+async def retry_now(store: Store, node: str) -> Any:
+    return await store.operators.retry_now("ready-1", "ann")
+
+
+@operation()
+async def retry_run(store: Store, node: str) -> Any:
+    return await store.operators.retry_run("failed-1", "ann")
+
+
+@operation()
+async def release_quarantined(store: Store, node: str) -> Any:
+    return await _resolve(store, "release", run_id=None)
+
+
+@operation()
+async def skip_quarantined(store: Store, node: str) -> Any:
+    return await _resolve(store, "skip", run_id="stuck-2")
+
+
+@operation()
+async def clear_alert(store: Store, node: str) -> Any:
+    return await store.alerts.clear_alert(1, "ann")
+
+
+@operation()
+async def add_hold(store: Store, node: str) -> Any:
+    return await store.gates.add_hold(HoldScope.WORKFLOW, "shop.else", node, "")
+
+
+@operation()
+async def remove_hold(store: Store, node: str) -> Any:
+    return await store.gates.remove_hold(HoldScope.NAMESPACE, "elsewhere", node, "")
+
+
+@operation()
+async def force_breaker(store: Store, node: str) -> Any:
+    return await store.gates.force_breaker("bank", BreakerState.OPEN, node, "")
+
+
+@operation()
+async def force_new_breaker(store: Store, node: str) -> Any:
+    return await store.gates.force_breaker("new", BreakerState.OPEN, node, "")
+
+
+@operation()
+async def reset_breaker(store: Store, node: str) -> Any:
+    return await store.gates.reset_breaker("bank", node, "")
+
+
+async def _resolve(store: Store, act: str, run_id: str | None) -> int:
+    return await store.quarantine.resolve_quarantine(
+        act, fingerprint="print", run_id=run_id, before=ENVIRONMENT.now() + LONG_S, result=b"7", actor="ann", note="",
+        limit=100,
+    )  # fmt: skip
