@@ -32,7 +32,7 @@ from holdfast.model import (
 )
 from holdfast.store.alerts import ALERTS
 from holdfast.store.answers import Observation, Route
-from holdfast.store.database import StoreCall
+from holdfast.store.database import LEADER, Session, StoreCall
 from holdfast.store.operations import (
     BeginUndo,
     HandBack,
@@ -604,11 +604,16 @@ async def lead(store: Store, node: str) -> Any:
 
 @operation()
 async def succeed_leader(store: Store, node: str) -> Any:
-    """Let the leader resign, take its lease, and do at once what the leader may be doing."""
-    await store.leader.resign(A)
-    epoch = await store.leader.lead(node, 2 * LONG_S)
-    assert epoch is not None
-    return await store.alerts.log_alerts(epoch, 100)
+    """Let the leader resign, take its lease, and do what the leader may be doing, in one transaction."""
+
+    async def act(session: Session) -> tuple[int, int]:
+        await session.run(Verb.resign, A)
+        epoch = await session.value(Verb.lead, node, 2 * LONG_S, LEADER)
+        found = await session.rows(Verb.unlogged_alerts, 100)
+        await session.each(Verb.log_alerts, [(row[0],) for row in found])
+        return epoch, len(found)
+
+    return await store.database.write(StoreCall("succeed_leader", (), (), {}), act)
 
 
 @operation()
