@@ -1,0 +1,224 @@
+"""How a mutant is tried: fast tests of what is mutated first, then the simulation, then the roles on a store. The first
+failure ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tests.mutation.mutants import PACKAGE, ROOT, SOURCE, Mutant
+
+SEEDS = 300
+PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist")
+LIMIT_S = {"sound": 60, "unit": 180, "store": 400, "simulation": 240, "roles": 400}
+"""A stage that takes longer hangs. Most need a tenth of this."""
+
+UNIT = {
+    "decider": "decider replay saga undo_planning retries authoring undo_authoring",
+    "policy.py": "policy",
+    "breaker.py": "breaker gatekeeper why_gates",
+    "lifecycle.py": "policy retries",
+    "scheduler": "handing_over decider retries",
+    "agent": "gatekeeper handing_over blocking policy",
+    "supervisor": "alerting why_gates settings policy breaker",
+    "store": "retries filesystem postgres_addresses addresses policy",
+}
+"""The tests in `tests/unit` for each area."""
+STORE = {
+    "policy.py": "quarantine leader agents",
+    "breaker.py": "gates",
+    "lifecycle.py": "lifecycle schema",
+    "scheduler": "hops",
+    "agent": "gates",
+    "supervisor": "leader alerts durations twins gates",
+}
+"""The tests in `tests/store` for each area. For the store these are all, and those of the same noun come first."""
+NOUNS = {
+    "agents": "agents",
+    "alerts": "alerts",
+    "answers": "hops agents",
+    "batch": "hops agents starts",
+    "children": "hops starts",
+    "claims": "agents schedulers",
+    "doctor": "doctor",
+    "durations": "durations",
+    "fragments": "agents schedulers quarantine",
+    "gates": "gates",
+    "leader": "leader",
+    "nodes": "nodes",
+    "operators": "operators",
+    "quarantine": "quarantine",
+    "reads": "reads",
+    "retention": "prune",
+    "retries": "retries",
+    "schedulers": "schedulers hops",
+    "twins": "twins",
+    "workflows": "workflows",
+}
+ROLES = {
+    "decider": "runs undo children changed_code retry undo_everywhere",
+    "policy.py": "attempts quarantine recovery",
+    "breaker.py": "gates agents_health",
+    "lifecycle.py": "runs",
+    "scheduler": "runs children changed_code retry broken_rows rejoin lease recovery",
+    "agent": "attempts runs isolated gates hedge quarantine agents_health payloads rejoin lease",
+    "supervisor": "recovery quarantine alerts hedge gates leavings pools learning clock",
+    "store": "runs children attempts retry quarantine gates hedge writer recovery within",
+}
+"""The tests in `tests/roles` for each area."""
+
+
+class End(StrEnum):
+    DEAD = "dead"
+    SURVIVED = "survived"
+    INVALID = "invalid"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of a mutant."""
+
+    end: End
+    stage: str
+    by: str
+    """The test that failed, or why the mutant is no program."""
+    seconds: float
+
+
+class Stage(NamedTuple):
+    name: str
+    arguments: tuple[str, ...]
+
+
+def stages_of(mutant: Mutant, *, thorough: bool = False) -> Iterator[Stage]:
+    """Yield what is run for a mutant. With `thorough` these are all tests of these folders."""
+    area = mutant.area.split("/")[0].split(" ")[0]
+    is_postgres = mutant.file.startswith("store/postgres/")
+    dialect = ("-m", "not long", "-k", "not sqlite" if is_postgres else "not postgres")
+    unit = [] if mutant.is_sql else [f"tests/unit/test_{name}.py" for name in UNIT[area].split()]
+    if unit:
+        yield Stage("unit", (*PYTEST, *unit, *(["tests/unit"] if thorough else [])))
+    if area == "store":
+        nearest = NOUNS.get(Path(mutant.file).stem, "").split()
+        store = [*(f"tests/store/test_{name}.py" for name in nearest), "tests/store", "tests/differential"]
+    else:
+        store = [f"tests/store/test_{name}.py" for name in STORE.get(area, "").split()]
+    if area == "lifecycle.py":
+        store.append("tests/differential")
+    if thorough and area != "store":
+        store += ["tests/store", "tests/differential", "tests/modelcheck"]
+    if store:
+        yield Stage("store", (*PYTEST, *dialect, *store))
+    if not is_postgres:
+        yield Stage("simulation", ("-m", "tests.mutation.play", str(SEEDS)))
+    roles = [f"tests/roles/test_{name}.py" for name in ROLES[area].split()]
+    yield Stage("roles", (*PYTEST, *dialect, *roles, *(["tests/roles"] if thorough else [])))
+
+
+class Trials:
+    """Tries mutants, each in a copy of the source of its own."""
+
+    def __init__(self, postgres_url: str, *, thorough: bool = False) -> None:
+        self._postgres_url, self._thorough = postgres_url, thorough
+        self._lock = threading.Lock()
+        self._steady: dict[str, bool] = {}
+        """Whether a test passes without any mutant."""
+
+    def run(self, mutant: Mutant) -> Verdict:
+        begun = time.monotonic()
+        with copied(mutant) as source:
+            end, stage, by = self._judge(mutant, source)
+        return Verdict(end, stage, by, round(time.monotonic() - begun, 1))
+
+    def _judge(self, mutant: Mutant, source: Path) -> tuple[End, str, str]:
+        module = "" if mutant.is_sql else ".".join(("holdfast", *Path(mutant.file).with_suffix("").parts))
+        code, output = self._call(source, "sound", ("-m", "tests.mutation.sound", str(source), module))
+        if code != 0:
+            return End.INVALID, "sound", _last_line(output)
+        for stage in stages_of(mutant, thorough=self._thorough):
+            if by := self._fails(source, stage):
+                return End.DEAD, stage.name, by
+        return End.SURVIVED, "", ""
+
+    def _fails(self, source: Path, stage: Stage) -> str:
+        """Return what fails, or an empty text. A test that also fails without a mutant, or that passes when it is run
+        once more, has not noticed the mutant."""
+        passed: list[str] = []
+        while True:
+            arguments = (*stage.arguments, *(f"--deselect={test}" for test in passed))
+            code, output = self._call(source, stage.name, arguments)
+            if code == 0 or (code == 5 and stage.name != "simulation"):  # 5: no test is left
+                return ""
+            if code is None:
+                return f"more than {LIMIT_S[stage.name]} s"
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)", output, re.MULTILINE)
+            if stage.name == "simulation" or failed is None:
+                return _last_line(output)
+            if self._is_steady(failed[1]) and self._alone(source, failed[1]) != 0:
+                return failed[1]
+            passed.append(failed[1])
+
+    def _is_steady(self, test: str) -> bool:
+        with self._lock:
+            if test not in self._steady:
+                self._steady[test] = self._alone(SOURCE, test) == 0
+            return self._steady[test]
+
+    def _alone(self, source: Path, test: str) -> int | None:
+        return self._call(source, "unit", (*PYTEST, test))[0]
+
+    def _call(self, source: Path, stage: str, arguments: tuple[str, ...]) -> tuple[int | None, str]:
+        """Run Python with this source. Return its exit code and what it wrote. The code is None if it took too long."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(source),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOLDFAST_TEST_PG": self._postgres_url,
+        }
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=LIMIT_S[stage])
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return None, ""
+        return process.returncode, output
+
+
+@contextmanager
+def copied(mutant: Mutant) -> Iterator[Path]:
+    """Copy the source, with the mutant in it, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        file = source / PACKAGE.name / mutant.file
+        file.write_text(mutant.applied_to(file.read_text("utf-8")), "utf-8")
+        yield source
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no output"
