@@ -23,63 +23,61 @@ import msgspec
 from tests.mutation.mutants import PACKAGE, ROOT, SOURCE, Mutant
 
 SEEDS = 300
-PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist")
-LIMIT_S = {"sound": 60, "unit": 180, "store": 400, "simulation": 240, "roles": 400}
-"""A stage that takes longer hangs. Most need a tenth of this."""
+PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=60")
+LIMIT_S = {"sound": 60, "unit": 300, "store": 900, "simulation": 300, "roles": 900}
+"""A stage that takes longer hangs. Most need a tenth of this. A single test that hangs fails after its own limit."""
 
-UNIT = {
-    "decider": "decider replay saga undo_planning retries authoring undo_authoring",
-    "policy.py": "policy",
-    "breaker.py": "breaker gatekeeper why_gates",
-    "lifecycle.py": "policy retries",
-    "scheduler": "handing_over decider retries",
-    "agent": "gatekeeper handing_over blocking policy",
-    "supervisor": "alerting why_gates settings policy breaker",
-    "store": "retries filesystem postgres_addresses addresses policy",
+
+class Nearest(NamedTuple):
+    """The tests for an area, as names of files without `test_`, those that find most first."""
+
+    unit: str
+    store: str
+    roles: str
+
+
+AREAS = {
+    "decider": Nearest(
+        "decider replay saga undo_planning retries authoring undo_authoring", "", "runs undo children retry"
+    ),
+    "policy.py": Nearest("policy", "quarantine leader agents", "attempts quarantine"),
+    "breaker.py": Nearest("breaker gatekeeper why_gates", "gates", "gates"),
+    "lifecycle.py": Nearest("retries", "lifecycle schema", "runs"),
+    "scheduler": Nearest(
+        "handing_over decider", "hops", "runs children changed_code broken_rows rejoin lease"
+    ),
+    "agent": Nearest("gatekeeper handing_over blocking", "", "attempts isolated gates hedge rejoin lease"),
+    "supervisor": Nearest("alerting why_gates settings", "leader", "alerts recovery hedge gates pools clock"),
+    "store": Nearest("retries filesystem addresses", "", "runs recovery writer within"),
 }
-"""The tests in `tests/unit` for each area."""
-STORE = {
-    "policy.py": "quarantine leader agents",
-    "breaker.py": "gates",
-    "lifecycle.py": "lifecycle schema",
-    "scheduler": "hops",
-    "agent": "gates",
-    "supervisor": "leader alerts durations twins gates",
-}
-"""The tests in `tests/store` for each area. For the store these are all, and those of the same noun come first."""
 NOUNS = {
-    "agents": "agents",
-    "alerts": "alerts",
-    "answers": "hops agents",
-    "batch": "hops agents starts",
-    "children": "hops starts",
-    "claims": "agents schedulers",
-    "doctor": "doctor",
-    "durations": "durations",
-    "fragments": "agents schedulers quarantine",
-    "gates": "gates",
-    "leader": "leader",
-    "nodes": "nodes",
-    "operators": "operators",
-    "quarantine": "quarantine",
-    "reads": "reads",
-    "retention": "prune",
-    "retries": "retries",
-    "schedulers": "schedulers hops",
-    "twins": "twins",
-    "workflows": "workflows",
+    "agents": Nearest("", "agents", "attempts"),
+    "alerts": Nearest("", "alerts", "alerts"),
+    "answers": Nearest("", "hops agents", "runs"),
+    "batch": Nearest("", "hops agents starts quarantine", "runs attempts"),
+    "children": Nearest("", "hops starts", "children"),
+    "claims": Nearest("", "agents schedulers gates", "runs gates"),
+    "clock": Nearest("", "sqlite_shared", "clock"),
+    "connections": Nearest("", "sqlite postgres_starting", "store_gone"),
+    "doctor": Nearest("", "doctor", "leavings"),
+    "durations": Nearest("", "durations", "learning"),
+    "fragments": Nearest("", "agents schedulers quarantine", "runs"),
+    "gates": Nearest("", "gates", "gates"),
+    "heart": Nearest("", "nodes", "heart"),
+    "leader": Nearest("", "leader", "recovery"),
+    "nodes": Nearest("", "nodes", "recovery"),
+    "operators": Nearest("", "operators", "client undo"),
+    "quarantine": Nearest("", "quarantine", "quarantine"),
+    "reads": Nearest("", "reads", "client"),
+    "retention": Nearest("", "prune", "client"),
+    "retries": Nearest("retries", "retries", "retry"),
+    "schedulers": Nearest("", "schedulers hops", "runs"),
+    "twins": Nearest("", "twins", "hedge"),
+    "within": Nearest("", "starts", "within"),
+    "workflows": Nearest("", "workflows", "client"),
+    "writer": Nearest("", "hops", "writer rejoin"),
 }
-ROLES = {
-    "decider": "runs undo children changed_code retry undo_everywhere",
-    "policy.py": "attempts quarantine recovery",
-    "breaker.py": "gates agents_health",
-    "lifecycle.py": "runs",
-    "scheduler": "runs children changed_code retry broken_rows rejoin lease recovery",
-    "agent": "attempts runs isolated gates hedge quarantine agents_health payloads rejoin lease",
-    "supervisor": "recovery quarantine alerts hedge gates leavings pools learning clock",
-    "store": "runs children attempts retry quarantine gates hedge writer recovery within",
-}
-"""The tests in `tests/roles` for each area."""
+"""The same for a file of the store, by its noun."""
 
 
 class End(StrEnum):
@@ -106,26 +104,28 @@ class Stage(NamedTuple):
 def stages_of(mutant: Mutant, *, thorough: bool = False) -> Iterator[Stage]:
     """Yield what is run for a mutant. With `thorough` these are all tests of these folders."""
     area = mutant.area.split("/")[0].split(" ")[0]
+    near = NOUNS.get(Path(mutant.file).stem, AREAS[area]) if area == "store" else AREAS[area]
     is_postgres = mutant.file.startswith("store/postgres/")
     dialect = ("-m", "not long", "-k", "not sqlite" if is_postgres else "not postgres")
-    unit = [] if mutant.is_sql else [f"tests/unit/test_{name}.py" for name in UNIT[area].split()]
-    if unit:
-        yield Stage("unit", (*PYTEST, *unit, *(["tests/unit"] if thorough else [])))
-    if area == "store":
-        nearest = NOUNS.get(Path(mutant.file).stem, "").split()
-        store = [*(f"tests/store/test_{name}.py" for name in nearest), "tests/store", "tests/differential"]
-    else:
-        store = [f"tests/store/test_{name}.py" for name in STORE.get(area, "").split()]
-    if area == "lifecycle.py":
-        store.append("tests/differential")
-    if thorough and area != "store":
-        store += ["tests/store", "tests/differential", "tests/modelcheck"]
-    if store:
-        yield Stage("store", (*PYTEST, *dialect, *store))
+
+    def tests(folder: str, names: str) -> list[str]:
+        return [f"tests/{folder}/test_{name}.py" for name in names.split()]
+
+    if near.unit and not mutant.is_sql:
+        yield Stage("unit", (*PYTEST, *tests("unit", near.unit)))
+    if near.store:
+        yield Stage("store", (*PYTEST, *dialect, *tests("store", near.store)))
     if not is_postgres:
         yield Stage("simulation", ("-m", "tests.mutation.play", str(SEEDS)))
-    roles = [f"tests/roles/test_{name}.py" for name in ROLES[area].split()]
-    yield Stage("roles", (*PYTEST, *dialect, *roles, *(["tests/roles"] if thorough else [])))
+    if thorough and not mutant.is_sql:
+        yield Stage("unit", (*PYTEST, "tests/unit"))
+    if thorough or area == "store":
+        yield Stage("store", (*PYTEST, *dialect, "tests/store"))
+    if thorough or area == "lifecycle.py":
+        yield Stage("store", (*PYTEST, *dialect, "tests/modelcheck", "tests/differential"))
+    yield Stage(
+        "roles", (*PYTEST, *dialect, *tests("roles", near.roles), *(["tests/roles"] if thorough else []))
+    )
 
 
 class Trials:
