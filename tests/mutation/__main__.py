@@ -124,10 +124,15 @@ def try_all(mutants: list[Mutant], asked: argparse.Namespace) -> dict[Mutant, Ve
         trials = Trials(server.url, thorough=asked.thorough)
         with ThreadPoolExecutor(asked.processes) as pool:
             tried = {pool.submit(trials.run, mutant): mutant for mutant in mutants}
-            for future in as_completed(tried):
-                mutant, verdict = tried[future], future.result()
-                found[mutant] = verdict
-                print(line(len(found), len(mutants), mutant, verdict), file=sys.stderr, flush=True)
+            try:
+                for future in as_completed(tried):
+                    mutant, verdict = tried[future], future.result()
+                    found[mutant] = verdict
+                    print(line(len(found), len(mutants), mutant, verdict), file=sys.stderr, flush=True)
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                trials.stop()
+                print("interrupted: these are the mutants that were tried", file=sys.stderr)
     return found
 
 

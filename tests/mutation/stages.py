@@ -50,34 +50,52 @@ AREAS = {
     "supervisor": Nearest("alerting why_gates settings", "leader", "alerts recovery hedge gates pools clock"),
     "store": Nearest("retries filesystem addresses", "", "runs recovery writer within"),
 }
-NOUNS = {
-    "agents": Nearest("", "agents", "attempts"),
-    "alerts": Nearest("", "alerts", "alerts"),
+FILES = {
+    # store, by noun
+    "agents": Nearest("", "agents", "attempts runs"),
     "answers": Nearest("", "hops agents", "runs"),
-    "batch": Nearest("", "hops agents starts quarantine", "runs attempts"),
+    "batch": Nearest("", "hops agents starts quarantine", "runs costs"),
     "children": Nearest("", "hops starts", "children"),
-    "claims": Nearest("", "agents schedulers gates", "runs gates"),
+    "claims": Nearest("gatekeeper", "agents schedulers gates", "quarantine gates"),
     "clock": Nearest("", "sqlite_shared", "clock"),
-    "connections": Nearest("", "sqlite postgres_starting", "store_gone"),
+    "connections": Nearest("postgres_addresses", "sqlite sqlite_shared postgres_starting", "store_gone"),
     "doctor": Nearest("", "doctor", "leavings"),
-    "durations": Nearest("", "durations", "learning"),
+    "durations": Nearest("durations", "durations", "learning"),
     "fragments": Nearest("", "agents schedulers quarantine", "runs"),
     "gates": Nearest("", "gates", "gates"),
     "heart": Nearest("", "nodes", "heart"),
     "leader": Nearest("", "leader", "recovery"),
+    "migrations": Nearest("", "schema", "settings"),
     "nodes": Nearest("", "nodes", "recovery"),
     "operators": Nearest("", "operators", "client undo"),
-    "quarantine": Nearest("", "quarantine", "quarantine"),
+    "quarantine": Nearest("alerting", "quarantine", "quarantine"),
     "reads": Nearest("", "reads", "client"),
     "retention": Nearest("", "prune", "client"),
     "retries": Nearest("retries", "retries", "retry"),
     "schedulers": Nearest("", "schedulers hops", "runs"),
+    "schema": Nearest("", "schema sqlite", "settings"),
     "twins": Nearest("", "twins", "hedge"),
     "within": Nearest("", "starts", "within"),
     "workflows": Nearest("", "workflows", "client"),
-    "writer": Nearest("", "hops", "writer rejoin"),
+    "writer": Nearest("", "hops", "writer costs refusals"),
+    # roles
+    "alerts": Nearest("alerting", "alerts", "alerts"),
+    "child": Nearest("", "", "isolated attempts"),
+    "executor": Nearest("blocking", "", "attempts isolated payloads"),
+    "fit": Nearest("replay", "", "changed_code"),
+    "gatekeeper": Nearest("gatekeeper", "gates", "gates"),
+    "health": Nearest("alerting", "alerts", "agents_health"),
+    "hedge": Nearest("", "twins", "hedge"),
+    "isolation": Nearest("", "", "isolated"),
+    "outbox": Nearest("alerting", "alerts", "alerts"),
+    "owned_run": Nearest("handing_over", "hops", "runs costs"),
+    "pools": Nearest("pool_plan", "pools", "pools"),
+    "reclaim": Nearest("policy", "leader", "recovery quarantine"),
+    "stragglers": Nearest("durations", "durations", "hedge learning"),
+    "threads": Nearest("blocking", "", "attempts"),
+    "why": Nearest("why_gates", "reads", "quarantine gates"),
 }
-"""The same for a file of the store, by its noun."""
+"""The same for a file that has tests of its own, by its name without the ending."""
 
 
 class End(StrEnum):
@@ -104,7 +122,7 @@ class Stage(NamedTuple):
 def stages_of(mutant: Mutant, *, thorough: bool = False) -> Iterator[Stage]:
     """Yield what is run for a mutant. With `thorough` these are all tests of these folders."""
     area = mutant.area.split("/")[0].split(" ")[0]
-    near = NOUNS.get(Path(mutant.file).stem, AREAS[area]) if area == "store" else AREAS[area]
+    near = FILES.get(Path(mutant.file).stem, AREAS[area])
     is_postgres = mutant.file.startswith("store/postgres/")
     dialect = ("-m", "not long", "-k", "not sqlite" if is_postgres else "not postgres")
 
@@ -117,15 +135,14 @@ def stages_of(mutant: Mutant, *, thorough: bool = False) -> Iterator[Stage]:
         yield Stage("store", (*PYTEST, *dialect, *tests("store", near.store)))
     if not is_postgres:
         yield Stage("simulation", ("-m", "tests.mutation.play", str(SEEDS)))
-    if thorough and not mutant.is_sql:
-        yield Stage("unit", (*PYTEST, "tests/unit"))
+    yield Stage("roles", (*PYTEST, *dialect, *tests("roles", near.roles)))
     if thorough or area == "store":
         yield Stage("store", (*PYTEST, *dialect, "tests/store"))
     if thorough or area == "lifecycle.py":
         yield Stage("store", (*PYTEST, *dialect, "tests/modelcheck", "tests/differential"))
-    yield Stage(
-        "roles", (*PYTEST, *dialect, *tests("roles", near.roles), *(["tests/roles"] if thorough else []))
-    )
+    if thorough:
+        yield Stage("unit", (*PYTEST, "tests/unit"))
+        yield Stage("roles", (*PYTEST, *dialect, "tests/roles"))
 
 
 class Trials:
@@ -134,6 +151,7 @@ class Trials:
     def __init__(self, postgres_url: str, *, thorough: bool = False) -> None:
         self._postgres_url, self._thorough = postgres_url, thorough
         self._lock = threading.Lock()
+        self._running: set[int] = set()
         self._steady: dict[str, bool] = {}
         """Whether a test passes without any mutant."""
 
@@ -142,6 +160,11 @@ class Trials:
         with copied(mutant) as source:
             end, stage, by = self._judge(mutant, source)
         return Verdict(end, stage, by, round(time.monotonic() - begun, 1))
+
+    def stop(self) -> None:
+        """End what is running."""
+        for pid in list(self._running):
+            os.killpg(pid, signal.SIGKILL)
 
     def _judge(self, mutant: Mutant, source: Path) -> tuple[End, str, str]:
         module = "" if mutant.is_sql else ".".join(("holdfast", *Path(mutant.file).with_suffix("").parts))
@@ -185,7 +208,6 @@ class Trials:
         environment = {
             **os.environ,
             "PYTHONPATH": str(source),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "HOLDFAST_TEST_PG": self._postgres_url,
         }
         process = subprocess.Popen(
@@ -199,12 +221,15 @@ class Trials:
             errors="replace",
             start_new_session=True,
         )
+        self._running.add(process.pid)
         try:
             output, _ = process.communicate(timeout=LIMIT_S[stage])
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return None, ""
+        finally:
+            self._running.discard(process.pid)
         return process.returncode, output
 
 
@@ -213,7 +238,7 @@ def copied(mutant: Mutant) -> Iterator[Path]:
     """Copy the source, with the mutant in it, for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as folder:
         source = Path(folder) / "src"
-        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SOURCE, source)  # with what is compiled: the files keep their times
         file = source / PACKAGE.name / mutant.file
         file.write_text(mutant.applied_to(file.read_text("utf-8")), "utf-8")
         yield source
