@@ -28,12 +28,19 @@ LIMIT_S = {"sound": 60, "unit": 300, "store": 900, "simulation": 300, "roles": 9
 """A stage that takes longer hangs. Most need a tenth of this. A single test that hangs fails after its own limit."""
 
 
+def named(folder: str, names: str) -> list[str]:
+    """Return the files of tests with these names."""
+    paths = [name if "/" in name else f"{folder}/{name}" for name in names.split()]
+    return [str(Path("tests", path).with_name(f"test_{Path(path).name}.py")) for path in paths]
+
+
 class Nearest(NamedTuple):
     """The tests for an area, as names of files without `test_`, those that find most first."""
 
     unit: str
     store: str
     roles: str
+    """A name may have another folder before it."""
 
 
 AREAS = {
@@ -82,6 +89,7 @@ FILES = {
     "alerts": Nearest("alerting", "alerts", "alerts"),
     "child": Nearest("", "", "isolated attempts"),
     "executor": Nearest("blocking", "", "attempts isolated payloads"),
+    "facts": Nearest("why_gates", "", "commands/why"),
     "fit": Nearest("replay", "", "changed_code"),
     "gatekeeper": Nearest("gatekeeper", "gates", "gates"),
     "health": Nearest("alerting", "alerts", "agents_health"),
@@ -89,11 +97,13 @@ FILES = {
     "isolation": Nearest("", "", "isolated"),
     "outbox": Nearest("alerting", "alerts", "alerts"),
     "owned_run": Nearest("handing_over", "hops", "runs costs"),
+    "phrases": Nearest("phrases alerting", "", "alerts"),
     "pools": Nearest("pool_plan", "pools", "pools"),
     "reclaim": Nearest("policy", "leader", "recovery quarantine"),
     "stragglers": Nearest("durations", "durations", "hedge learning"),
     "threads": Nearest("blocking", "", "attempts"),
-    "why": Nearest("why_gates", "reads", "quarantine gates"),
+    "staff": Nearest("why_gates", "", "commands/why quarantine"),
+    "why": Nearest("why_gates", "", "commands/why quarantine gates"),
 }
 """The same for a file that has tests of its own, by its name without the ending."""
 
@@ -126,16 +136,13 @@ def stages_of(mutant: Mutant, *, thorough: bool = False) -> Iterator[Stage]:
     is_postgres = mutant.file.startswith("store/postgres/")
     dialect = ("-m", "not long", "-k", "not sqlite" if is_postgres else "not postgres")
 
-    def tests(folder: str, names: str) -> list[str]:
-        return [f"tests/{folder}/test_{name}.py" for name in names.split()]
-
     if near.unit and not mutant.is_sql:
-        yield Stage("unit", (*PYTEST, *tests("unit", near.unit)))
+        yield Stage("unit", (*PYTEST, *named("unit", near.unit)))
     if near.store:
-        yield Stage("store", (*PYTEST, *dialect, *tests("store", near.store)))
+        yield Stage("store", (*PYTEST, *dialect, *named("store", near.store)))
     if not is_postgres:
         yield Stage("simulation", ("-m", "tests.mutation.play", str(SEEDS)))
-    yield Stage("roles", (*PYTEST, *dialect, *tests("roles", near.roles)))
+    yield Stage("roles", (*PYTEST, *dialect, *named("roles", near.roles)))
     if thorough or area == "store":
         yield Stage("store", (*PYTEST, *dialect, "tests/store"))
     if thorough or area == "lifecycle.py":

@@ -10,7 +10,7 @@ from tests.mutation.__main__ import chosen, parse
 from tests.mutation.mutants import AREAS, PACKAGE, ROOT, Mutant, all_mutants, draw, mutants_of
 from tests.mutation.reviewed import entry, names_nothing, read_list, reviewed
 from tests.mutation.stages import AREAS as NEAR_AREAS
-from tests.mutation.stages import FILES, copied, stages_of
+from tests.mutation.stages import FILES, copied, named, stages_of
 
 PYTHON = [
     ("compare", "return a < b", "return a <= b"),
@@ -158,13 +158,9 @@ def test_a_mutant_is_tried_in_a_copy_of_the_source(everything: list[Mutant]) -> 
 def test_every_mutant_is_tried_by_tests_that_exist(everything: list[Mutant]) -> None:
     """The simulation is on SQLite. So mutants of PostgreSQL are tried by tests on PostgreSQL."""
     near = [*NEAR_AREAS.values(), *FILES.values()]
-    named = {
-        f"tests/{folder}/test_{name}.py"
-        for one in near
-        for folder, names in one._asdict().items()
-        for name in names.split()
-    }
-    assert not [name for name in named if not (ROOT / name).exists()]
+    tests = {path for one in near for folder, names in one._asdict().items() for path in named(folder, names)}
+    assert "tests/commands/test_why.py" in tests
+    assert not [path for path in tests if not (ROOT / path).exists()]
     assert set(FILES) <= {Path(mutant.file).stem for mutant in everything}
     for mutant in draw(everything, 300, 1):
         stages = list(stages_of(mutant))
