@@ -7,6 +7,7 @@ draws a sample.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,8 @@ class Key(NamedTuple):
     """The line of the source, with one space wherever it has blanks."""
     kind: str
     change: str
+    nth: int = 1
+    """Which one it is of those that have the rest of their keys in common: the same change twice in a line."""
 
 
 class Mutant(msgspec.Struct, frozen=True, dict=True):
@@ -45,6 +48,7 @@ class Mutant(msgspec.Struct, frozen=True, dict=True):
     line: int
     column: int
     source_line: str
+    nth: int = 1
 
     @cached_property
     def id(self) -> str:
@@ -57,7 +61,8 @@ class Mutant(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def key(self) -> Key:
-        return Key(self.file, self.change.where, _one_line(self.source_line), self.change.kind, self.what)
+        line = _one_line(self.source_line)
+        return Key(self.file, self.change.where, line, self.change.kind, self.what, self.nth)
 
     @property
     def area(self) -> str:
@@ -91,11 +96,14 @@ def mutants_of(file: str, text: str) -> Iterator[Mutant]:
     if "migrations" in Path(file).parts:
         changes = (change for change in changes if change.where)
     lines = text.splitlines()
+    alike: Counter[Key] = Counter()
     for change in sorted(changes, key=lambda change: (change.start, change.kind)):
         before = text[: change.start]
         line = before.count("\n") + 1
         column = change.start - (before.rfind("\n") + 1) + 1
-        yield Mutant(file, change, line, column, lines[line - 1])
+        mutant = Mutant(file, change, line, column, lines[line - 1])
+        alike[mutant.key] += 1
+        yield msgspec.structs.replace(mutant, nth=alike[mutant.key])
 
 
 def all_mutants() -> list[Mutant]:

@@ -16,7 +16,7 @@ def read_list(text: str) -> dict[Key, str]:
     """Return the reason of each entry."""
     found: dict[Key, str] = {}
     for entry in tomllib.loads(text).get("equivalent", []):
-        key = Key(**{name: entry[name] for name in Key._fields})
+        key = Key(**{name: value for name, value in entry.items() if name != "reason"})
         if key in found:
             raise ValueError(f"{key} is listed twice")
         if len(entry["reason"].split()) < 5:
@@ -36,7 +36,10 @@ def names_nothing(entries: Iterable[Key], mutants: Iterable[Mutant]) -> list[Key
 
 def entry(mutant: Mutant) -> str:
     """Return what to add to the list for a mutant, without the reason."""
-    lines = [f"{name} = {_quoted(value)}" for name, value in mutant.key._asdict().items()]
+    key = mutant.key
+    lines = [f"{name} = {_quoted(value)}" for name, value in key._asdict().items() if isinstance(value, str)]
+    if key.nth > 1:
+        lines.append(f"nth = {key.nth}")
     return "\n".join(["[[equivalent]]", *lines, 'reason = ""'])
 
 

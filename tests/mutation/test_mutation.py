@@ -106,6 +106,7 @@ def test_every_mutant_has_an_id_of_its_own(everything: list[Mutant]) -> None:
     ids = [mutant.id for mutant in everything]
     assert len(set(ids)) == len(ids)
     assert ids == [mutant.id for mutant in all_mutants()]
+    assert len({mutant.key for mutant in everything}) == len(ids)
     assert all(re.fullmatch(r"[\w/]+\.(py|sql):\d+:\d+:[a-z-]+", one) for one in ids)
 
 
