@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test every versions pythons chaos bench compare pairs figures check lint format setup clean
+.PHONY: help demo test every versions pythons chaos bench compare pairs figures mutants check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,10 @@ pairs: .venv/.full ## measure what agents apart, sleeping runs and a long histor
 
 figures: .venv/.full ## write the published figures to docs/figures.json (HOLDFAST_SEEDS, HOLDFAST_CHAOS_S)
 	@.venv/bin/python -m tests.figures $(ARGS)
+
+# A drawn sample, about ten minutes on two cores. The same seed draws the same mutants: ARGS="--seed 7" draws others.
+mutants: .venv/.full ## change the source in one place at a time, and see that a test notices (ARGS="--seed 7 --in store")
+	@.venv/bin/python -m tests.mutation --sample 50 --jobs 2 $(ARGS)
 
 check: lint test ## everything CI runs
 

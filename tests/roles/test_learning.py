@@ -122,3 +122,12 @@ async def test_what_others_ended_is_delivered_although_this_node_runs_it(
     assert await run.result(30) == "StepTimeout"
     assert hf.node.agent is not None
     await until(lambda: hf.node.agent is not None and not hf.node.agent.assignments)
+
+
+async def test_a_run_that_another_process_started_teaches_how_long_the_whole_takes(store_url: str) -> None:
+    """The scheduler that claims a run from its beginning counts it from there."""
+    async with Holdfast(store_url, roles=[], config=QUICK) as caller:
+        run = await caller.start(flows.loops, 3)
+        async with Holdfast(store_url, config=QUICK):
+            await run.result(30)
+        assert await counted(caller, start_name(flows.loops.name)) == 1

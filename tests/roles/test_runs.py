@@ -11,10 +11,11 @@ import pytest
 from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import Conflict, InvalidInput, RunCancelled, RunFailed, UnknownRun, WrongState
-from holdfast.model import RunState, StepKind
+from holdfast.model import Outcome, RunState, StepKind, StepState
 from holdfast.run import Run
+from holdfast.store.answers import Undelivered
 from tests.roles import flows
-from tests.roles.conftest import until
+from tests.roles.conftest import FAST, until
 from tests.roles.flows import Parcel, effects, gates
 
 
@@ -416,3 +417,38 @@ async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_i
     assert scheduler.runs["back"] is not owned
     await flows.paid.send("back", flows.Parcel("Oslo", 3))
     assert await run.result(10) == "Oslo 3"
+
+
+async def test_outcomes_of_a_run_that_left_memory_keep_nothing_from_the_others(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the store answers what there is to deliver, one of the runs leaves memory, and a step of another one is no
+    longer waited for. Both outcomes are left to whoever owns those runs, and the rest is delivered."""
+    run = await hf.start(flows.waits_for_payment.using(id="stays"), 60.0)
+    scheduler, ask = hf.node.scheduler, hf.store.schedulers.undelivered
+    assert scheduler is not None
+    await until(lambda: not scheduler.runs["stays"].in_flight)
+
+    async def ask_late(node: str, limit: int) -> Undelivered:
+        found = await ask(node, limit)
+        late = [Outcome(run_id, 9, StepState.SUCCEEDED, None, None, 0.0, 1) for run_id in ("left", "stays")]
+        return Undelivered([*late, *found.steps], found.signals)
+
+    monkeypatch.setattr(hf.store.schedulers, "undelivered", ask_late)
+    assert await scheduler.collect() == 0
+    await flows.paid.send("stays", flows.Parcel("Oslo", 3))
+    assert await run.result(10) == "Oslo 3"
+
+
+async def test_a_run_that_sleeps_goes_on_when_its_timer_fires_and_not_with_the_next_poll(
+    store_url: str,
+) -> None:
+    """The run is in nobody's memory. The scheduler that fires its timer claims it at once."""
+    async with Holdfast(store_url, config=FAST) as hf:
+        await hf.start(flows.sleeps.using(id="asleep"), 2.0)
+        scheduler = hf.node.scheduler
+        assert scheduler is not None
+        await until(lambda: "asleep" not in scheduler.runs)
+    async with Holdfast(store_url, config=Config(poll_s=600.0)) as hf:
+        run = hf.run("asleep")
+        assert await run.result(20) >= 2.0

@@ -278,6 +278,12 @@ async def test_an_alert_is_routed_once(store: Store) -> None:
     assert await store.alerts.unrouted_alerts(10) == []
 
 
+async def test_alerts_are_routed_oldest_first_and_no_more_than_asked_for(store: Store) -> None:
+    """A flood of alerts is routed in parts."""
+    await store.alerts.raise_alerts(await lead(store), [alert(key) for key in "abc"])
+    assert [one.key for _, one in await store.alerts.unrouted_alerts(2)] == ["a", "b"]
+
+
 async def test_deliveries_are_listed_by_their_ids(store: Store) -> None:
     """The order of the alerts that are asked for does not matter."""
     epoch, leader = await lead(store, B, "alerts"), await lead(store)

@@ -3,11 +3,13 @@
 from urllib.parse import urlsplit
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnreachable
+from holdfast.store.postgres.connections import connect
 from holdfast.store.postgres.database import PostgresDatabase
 from tests.store.refusing_server import RefusingServer, opened
 
@@ -33,3 +35,22 @@ async def test_a_server_that_does_not_get_ready_is_named() -> None:
         with pytest.raises(StoreUnreachable, match="starting up"):
             await store.open()
         assert server.refused > 1
+
+
+async def test_a_single_server_that_takes_no_writes_is_connected_to(pg_url: str) -> None:
+    """There is no other one to try. What can be read is read, and a write says why it was refused."""
+    with psycopg.connect(pg_url, autocommit=True) as session:
+        session.execute(
+            f'ALTER DATABASE "{session.info.dbname}" SET default_transaction_read_only = on'.encode()
+        )
+    try:
+        connection = await connect(pg_url, DEFAULT)
+        assert await connection.fetchval("SHOW transaction_read_only") == "on"
+        await connection.close()
+    finally:
+        with psycopg.connect(
+            pg_url, autocommit=True, options="-c default_transaction_read_only=off"
+        ) as session:
+            session.execute(
+                f'ALTER DATABASE "{session.info.dbname}" RESET default_transaction_read_only'.encode()
+            )

@@ -100,6 +100,14 @@ async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
     assert await broken(store) == set()
 
 
+async def test_each_step_in_quarantine_has_its_own_fingerprint(store: Store) -> None:
+    """Two steps of one run are two failures, and each is noted once."""
+    run_id = await begin(store, running_call(1), running_call(2))
+    await store.batches.commit(A, [poisoned(run_id), poisoned(run_id, 2, fingerprint="bbbb")])
+    notes = await store.alerts.failures(10)
+    assert [(note.n, note.fingerprint) for note in notes] == [(1, "aaaa"), (2, "bbbb")]
+
+
 @pytest.mark.parametrize(
     ("failure", "counts"),
     [

@@ -257,6 +257,17 @@ def test_which_channels_get_an_alert(
     assert (found.event, found.routed, [channel for _, channel in found.deliveries]) == (event, far, names)
 
 
+EVENTS = {"run failed", "run held", "step exhausted", "signal set aside", "agent offline", "leader lost"}
+
+
+@pytest.mark.parametrize("kind", AlertKind)
+def test_the_end_of_a_state_is_news_and_that_of_a_single_event_is_not(kind: AlertKind) -> None:
+    """A failure has happened and stays so. A backlog, or a run that is stuck, is over one day."""
+    channels = load_channels(SETTINGS, Environment())
+    found = route(1, alert(kind, cleared_at=1001.0), channels, 1002.0, 500.0, lambda: "d")
+    assert bool(found.deliveries) is (kind not in EVENTS)
+
+
 def test_a_delivery_backs_off() -> None:
     """The wait doubles, is spread, and is never longer than its limit. All tries together last about an hour."""
     config = Config()
