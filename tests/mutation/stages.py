@@ -27,6 +27,9 @@ PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p",
 LIMIT_S = {"sound": 60, "unit": 300, "store": 900, "simulation": 300, "roles": 900}
 """A stage that takes longer hangs. Most need a tenth of this. A single test that hangs fails after its own limit."""
 
+NO_TESTS = 5
+"""The exit code of pytest when there is nothing to run."""
+
 
 def named(folder: str, names: str) -> list[str]:
     """Return the files of tests with these names."""
@@ -187,16 +190,26 @@ class Trials:
         """Return what fails, or an empty text. A test that also fails without a mutant, or that passes when it is run
         once more, has not noticed the mutant."""
         passed: list[str] = []
+        broke_off = 0
         while True:
             arguments = (*stage.arguments, *(f"--deselect={test}" for test in passed))
             code, output = self._call(source, stage.name, arguments)
-            if code == 0 or (code == 5 and stage.name != "simulation"):  # 5: no test is left
+            if code == 0 or (code == NO_TESTS and stage.name != "simulation"):
                 return ""
             if code is None:
                 return f"more than {LIMIT_S[stage.name]} s"
-            failed = re.search(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)", output, re.MULTILINE)
-            if stage.name == "simulation" or failed is None:
+            if stage.name == "simulation":
                 return _last_line(output)
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)", output, re.MULTILINE)
+            if failed is None:  # the process was killed, or killed itself
+                broke_off += 1
+                if broke_off > 1:
+                    return f"pytest ended with {code}: {_last_line(output)}"
+                continue
+            if failed[1] in passed:
+                raise RuntimeError(
+                    f"{failed[1]} cannot be left out, and fails without a mutant: mend it first"
+                )
             if self._is_steady(failed[1]) and self._alone(source, failed[1]) != 0:
                 return failed[1]
             passed.append(failed[1])
