@@ -131,15 +131,16 @@ CALL
             1,
         ),
         (
+            # The step may end before the thread of the other process opens a store, or after that was refused.
             "import threading; threading.Thread(target=lambda: asyncio.run(main())).start()",
-            "2",
+            ("2", "script.py opens a store whenever it is loaded"),
             2,
         ),
     ],
     ids=["guarded", "bare", "inside", "thread"],
 )
 def test_its_process_never_runs_the_script_again(
-    store_url: str, tmp_path: Path, call: str, said: str, loaded: int
+    store_url: str, tmp_path: Path, call: str, said: str | tuple[str, ...], loaded: int
 ) -> None:
     """A script without a `__main__` guard is refused at the first attempt, before anything of it is done twice. Where
     this cannot be known beforehand, the other process opens no store."""
@@ -153,6 +154,7 @@ def test_its_process_never_runs_the_script_again(
         timeout=90,
         check=False,
     )
-    assert said in done.stdout, done.stdout + done.stderr
+    expected = (said,) if isinstance(said, str) else said
+    assert any(text in done.stdout for text in expected), done.stdout + done.stderr
     assert "0 attempts before the last" in done.stdout
     assert (tmp_path / "ran").read_text().splitlines() == ["ran"] * loaded
