@@ -4,8 +4,8 @@
 
 Each part is a command that prints JSON, or tests that leave JSON files or print what they counted. The result also says
 which parts are missing, and which failed; then the exit code is 1. Environment variables set how much is done:
-HOLDFAST_SEEDS (of the simulation), HOLDFAST_CHAOS_S (seconds of harm for each scenario), HOLDFAST_EXAMPLES (of the
-comparison of the stores), HOLDFAST_SEED.
+HOLDFAST_SEEDS (of the simulation), HOLDFAST_CENSUS (fresh seeds for each planted bug), HOLDFAST_CHAOS_S (seconds of
+harm for each scenario), HOLDFAST_EXAMPLES (of the comparison of the stores), HOLDFAST_SEED.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 SEEDS = os.environ.get("HOLDFAST_SEEDS", "1000")
+CENSUS = os.environ.get("HOLDFAST_CENSUS", "1000")
 SEED = os.environ.get("HOLDFAST_SEED", "1")
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 NOT_MEASURED = [
@@ -83,6 +84,8 @@ def parts() -> Iterator[Part]:
     seeds = ["--seeds", SEEDS, "--jobs", str(os.cpu_count() or 1)]
     yield Part("simulation", [python, "-m", "tests.simulation", *seeds, "--json"], simulation)
     yield Part("mutants", [python, "-m", "tests.simulation", "--mutants", "--json"], simulation)
+    census = ["--mutants", "--census", CENSUS, *seeds[2:], "--json"]
+    yield Part("mutants counted", [python, "-m", "tests.simulation", *census], simulation)
     tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"]
     yield Part("model check", [*tests, "tests/modelcheck", "-s"], "tests.modelcheck", searched)
     yield Part("stores compared", [*tests, "tests/differential"], "tests.differential", passed)

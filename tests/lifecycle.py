@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import apsw
 
@@ -21,6 +22,9 @@ ALLOWED: frozenset[Change] = frozenset(
     for source in (move.sources or [None])
 )
 _VERBS = {sql: str(verb) for verb, sql in STATEMENTS.items()}
+_watching: WeakKeyDictionary[apsw.Connection, list[Watch]] = WeakKeyDictionary()
+"""By connection, the watch on it. SQLite compiles every statement again after a function was added to a connection, so
+it is added once, and calls the watch that is there now."""
 _TRIGGERS = """
 CREATE TEMP TRIGGER IF NOT EXISTS {table}_made AFTER INSERT ON main.{table}
 BEGIN SELECT state_changed('{table}', NULL, NEW.state); END;
@@ -34,20 +38,27 @@ class Watch:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.seen: set[Change] = set()
-        self._verb: str | None = None
-        connection.create_scalar_function("state_changed", self._changed, 3)
-        for table in ("runs", "steps"):
-            connection.execute(_TRIGGERS.format(table=table))
+        self._sql = ""
+        watch = _watching.setdefault(connection, [])
+        if not watch:
+
+            def state_changed(*change: Any) -> None:
+                watch[0]._changed(*change)
+
+            connection.create_scalar_function("state_changed", state_changed, 3)
+            for table in ("runs", "steps"):
+                connection.execute(_TRIGGERS.format(table=table))
+        watch[:] = [self]
         connection.set_exec_trace(self._begins)
 
     def _begins(self, _cursor: object, sql: str, _bindings: object) -> bool:
-        self._verb = _VERBS.get(sql)  # None for SQL of a test, or for a statement that a mutant changed
+        self._sql = sql
         return True
 
-    def _changed(self, *change: Any) -> None:
-        table, source, target = change
-        if self._verb is not None:
-            self.seen.add((self._verb, table, source, target))
+    def _changed(self, table: str, source: str | None, target: str) -> None:
+        verb = _VERBS.get(self._sql)  # None for SQL of a test, or for a statement that a mutant changed
+        if verb is not None:
+            self.seen.add((verb, table, source, target))
 
     @property
     def forbidden(self) -> set[Change]:

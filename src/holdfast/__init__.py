@@ -9,21 +9,26 @@ from holdfast.errors import (
     Conflict,
     HoldfastError,
     InvalidInput,
+    Refused,
     RetryIn,
     RunFailed,
     StepFailed,
     StepTimeout,
     Stop,
+    UpdateFailed,
     WorkflowError,
 )
 from holdfast.model import RunState
 from holdfast.policy import Retry
 from holdfast.workflow.here import here
 from holdfast.workflow.lint import HoldfastWarning
+from holdfast.workflow.log_records import install as _install_log_records
+from holdfast.workflow.markers import patched
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import step
 from holdfast.workflow.surroundings import continue_as_new, now, publish, random, set_progress, uuid4
 from holdfast.workflow.undo import keep, saga, undo_with
+from holdfast.workflow.update import Update
 from holdfast.workflow.workflow import workflow
 
 if TYPE_CHECKING:
@@ -37,6 +42,7 @@ __all__ = [
     "HoldfastError",
     "HoldfastWarning",
     "InvalidInput",
+    "Refused",
     "Retry",
     "RetryIn",
     "Run",
@@ -49,11 +55,14 @@ __all__ = [
     "StepInfo",
     "StepTimeout",
     "Stop",
+    "Update",
+    "UpdateFailed",
     "WorkflowError",
     "continue_as_new",
     "here",
     "keep",
     "now",
+    "patched",
     "publish",
     "random",
     "saga",
@@ -64,6 +73,7 @@ __all__ = [
     "workflow",
 ]
 
+_install_log_records()
 
 _LOADED_WHEN_USED = {
     "Holdfast": "holdfast.client",

@@ -19,7 +19,7 @@ from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreGone, StoreUnreachable
 from holdfast.loops import Loops, cancel_all, wait_for
 from holdfast.model import NewRun, RunState
-from holdfast.store.answers import Answer
+from holdfast.store.answers import Answer, UpdateEnd
 from holdfast.store.bell import Bell
 from holdfast.store.operations import Close, Start
 from holdfast.store.store import Store
@@ -45,8 +45,10 @@ class Caller:
         self.started = False
         self._writing: asyncio.Task[None] | None = None
         self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
+        self._update_watchers: dict[int, list[asyncio.Future[UpdateEnd]]] = {}
+        """Who waits for the answer to an update, by the id of its row."""
         self._look = asyncio.Event()
-        """Set when a watched run may have ended."""
+        """Set when a watched run may have ended, or an update may have been answered."""
         self._starting: dict[asyncio.Future[Any], tuple[str, float]] = {}
         """For each start that somebody waits for: the id of the run, and since when, on the monotonic clock."""
         self._is_checking_starts = False
@@ -84,14 +86,16 @@ class Caller:
         self.writer.leave()
 
     def _cancel_watchers(self) -> None:
-        """End all waits for the end of a run, because this process stops."""
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.cancel()
+        """End all waits for the end of a run or the answer to an update, because this process stops."""
+        for waiting in (self._watchers, self._update_watchers):
+            for watchers in waiting.values():
+                for watcher in watchers:
+                    watcher.cancel()
 
     def take_over(self, other: Caller) -> None:
         """Take over everybody who waits at a caller that has stopped, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
+        self._update_watchers, other._update_watchers = other._update_watchers, {}
         self._starting = other._starting
         if self._starting:
             self._is_checking_starts = True
@@ -196,6 +200,34 @@ class Caller:
         """Look now whether a watched run has ended in another process."""
         self._look.set()
 
+    def watch_update(self, id: int) -> asyncio.Future[UpdateEnd]:
+        """Return a future that gets what became of the update with this row."""
+        watcher: asyncio.Future[UpdateEnd] = asyncio.get_running_loop().create_future()
+        self._update_watchers.setdefault(id, []).append(watcher)
+        watcher.add_done_callback(partial(self._unwatch_update, id))
+        self._look.set()
+        return watcher
+
+    @property
+    def has_update_watchers(self) -> bool:
+        return bool(self._update_watchers)
+
+    def _unwatch_update(self, id: int, watcher: asyncio.Future[UpdateEnd]) -> None:
+        watchers = self._update_watchers.get(id)
+        if watchers is not None and watcher in watchers:
+            watchers.remove(watcher)
+            if not watchers:
+                del self._update_watchers[id]
+
+    async def _look_for_answers(self) -> None:
+        ids = list(self._update_watchers)
+        for start in range(0, len(ids), self.config.claim_max):
+            part = ids[start : start + self.config.claim_max]
+            for end in await self.loops.guarded("watching", partial(self.store.reads.answers, part)) or ():
+                for watcher in self._update_watchers.pop(end.id, ()):
+                    if not watcher.done():
+                        watcher.set_result(end)
+
     def _unwatch(self, run_id: str, watcher: asyncio.Future[Close | None]) -> None:
         """Remove a watcher that is done. One that got its answer is no longer in the list."""
         watchers = self._watchers.get(run_id)
@@ -216,6 +248,8 @@ class Caller:
         unknown_at = 0.0
         while True:
             await wait_for(self._look, self.config.poll_s)
+            if self._update_watchers:
+                await self._look_for_answers()
             away = [run_id for run_id in self._watchers if not self._is_here(run_id)]
             ask_unknown = self.environment.monotonic() >= unknown_at
             if ask_unknown:
@@ -243,8 +277,10 @@ class Caller:
         log.error("node %s stops: %s", self.id, gone)
         self.gone = gone
         self._abandon()
-        watchers = [watcher for waiting in self._watchers.values() for watcher in waiting]
-        for answer in (*watchers, *self._starting):
+        watchers = [one for those in self._watchers.values() for one in those]
+        callers = [one for those in self._update_watchers.values() for one in those]
+        waiting: list[asyncio.Future[Any]] = [*watchers, *callers, *self._starting]
+        for answer in waiting:
             if not answer.done():
                 answer.set_exception(gone)
 

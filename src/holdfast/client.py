@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import logging
 import os
 import threading
@@ -25,6 +26,7 @@ from holdfast import codec
 from holdfast.actor import actor
 from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
+from holdfast.decider.loop import running
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -32,25 +34,40 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInput,
     NameTaken,
+    NotInStep,
+    Refused,
     StoreError,
+    UpdateFailed,
+    UpdateTimeout,
     WrongState,
 )
+from holdfast.filters import Moment, demand_workflow, run_filter
 from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, close_unstarted
 from holdfast.info import RunInfo, cursor
-from holdfast.model import DEFAULT_NAMESPACE, NewRun, NewSignal, Poison, RunState
+from holdfast.log_buffer import level_number
+from holdfast.model import (
+    DEFAULT_NAMESPACE,
+    UPDATE_PREFIX,
+    Answered,
+    NewRun,
+    NewSignal,
+    Poison,
+    RunState,
+    SignalRow,
+)
 from holdfast.node import POOL, ROLES, Node, session_of
+from holdfast.programs import name_of
 from holdfast.run import Run, may_exist, unknown_run
 from holdfast.store import open_store
-from holdfast.store.answers import Answer
+from holdfast.store.answers import Answer, UpdateEnd
 from holdfast.store.bell import Bell
 from holdfast.store.origins import demand_names
-from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.workflow import options, outside
-from holdfast.workflow.declaration import check_signal, offered
+from holdfast.workflow.declaration import check_signal, check_update, offered
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -85,6 +102,9 @@ class Holdfast:
     names the application that the code here belongs to. Without it, Holdfast derives the application from where the
     code was loaded."""
 
+    _node_type: type[Node] = Node
+    """The class of the nodes here. A simulation has another one."""
+
     def __init__(
         self,
         store: str | None = None,
@@ -103,6 +123,10 @@ class Holdfast:
             raise HoldfastError(
                 f"Holdfast({store!r}): give the address of a store, such as {DEFAULT_STORE!r}"
             )
+        try:
+            level_number(config.logs_level)
+        except ValueError as wrong:
+            raise InvalidInput(f"Config(logs_level=…): {wrong}") from None
         self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
         app = app or os.environ.get("HOLDFAST_APP") or None
         self._app = None if app is None else options.text(app, "app")
@@ -132,6 +156,11 @@ class Holdfast:
     async def open(self, first: str | None = None) -> Self:
         """Connect and begin. The run `first` is claimed before any step is, because its code decides what may still
         run."""
+        if running() is not None:
+            raise NotInStep(
+                "a workflow cannot open a Holdfast: call the other workflow directly, which makes it a child run, or do this "
+                "in a step"
+            )
         if outside.refuse_opening is not None:
             outside.refuse_opening()
         if self._own_home() is not None:
@@ -159,7 +188,7 @@ class Holdfast:
         return self._new_node(store)
 
     def _new_node(self, store: Store) -> Node:
-        return Node(
+        return self._node_type(
             store,
             roles=self._roles,
             labels=self._labels,
@@ -247,6 +276,11 @@ class Holdfast:
         if not isinstance(caller, Node):
             raise HoldfastError("this Holdfast hosts no role: it was opened with roles=()")
         return caller
+
+    @property
+    def node_id(self) -> str | None:
+        """The id of the node of this process. None while it is not open."""
+        return None if self._caller is None else self._caller.id
 
     @property
     def store(self) -> Store:
@@ -379,10 +413,7 @@ class Holdfast:
         await self._demand_own_name(workflow)
         answer = await self.caller.start_run(new)
         if answer is Answer.FENCED:
-            raise Conflict(
-                f"run {new.id!r} exists and was started with another workflow or input: "
-                f"`holdfast show {new.id}` shows it; choose another id"
-            )
+            raise Conflict.of_start(new.id)
         return Run(self, new.id, workflow, known=True)
 
     async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
@@ -432,27 +463,36 @@ class Holdfast:
         state: str | Iterable[str] = (),
         workflow: str | Workflow[..., Any] | None = None,
         tags: Mapping[str, str] | None = None,
+        namespace: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        error: str | type[BaseException] | None = None,
+        prefix: str | None = None,
         limit: int = 50,
         before: RunInfo | None = None,
     ) -> list[RunInfo]:
         """Return runs, newest first: those in one of these states, of this workflow (its name, or the last part of it),
-        with all of these tags. For the next page, pass the last run of this one as `before`."""
-        states = (state,) if isinstance(state, str) else tuple(state)
-        for one in states:
-            if one not in set(RunState):
-                raise HoldfastError(
-                    f"runs(state={one!r}): the state of a run is one of {', '.join(RunState)}"
-                )
+        with all of these tags, in this namespace, started at `since` or later and before `until` (a time, or how long
+        ago: a timedelta, or `2h`), with an error of this class, with an id that begins with `prefix`. For the next
+        page, pass the last run of this one as `before`."""
         if options.whole_number(limit, "runs(limit=…)") < 1:
             raise HoldfastError(f"runs(limit={limit!r}): the limit must be 1 or more")
-        where = RunFilter(
-            states=states,
+        where = run_filter(
+            now=await self.store.now(),
+            states=(state,) if isinstance(state, str) else state,
             workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
-            tags={str(key): str(value) for key, value in (tags or {}).items()},
-            before=None if before is None else cursor(before),
-            limit=limit,
+            tags=tags,
+            namespace=namespace,
+            since=since,
+            until=until,
+            error=name_of(error) if isinstance(error, type) else error,
+            prefix=prefix,
         )
-        return [RunInfo(row) for row in await self.store.reads.runs(where)]
+        where.limit, where.before = limit, None if before is None else cursor(before)
+        found = await self.store.reads.runs(where)
+        if not found and isinstance(workflow, str):
+            await demand_workflow(self.store, workflow)
+        return [RunInfo(row) for row in found]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
@@ -478,6 +518,68 @@ class Holdfast:
         if answer is Answer.FENCED:
             raise WrongState(f"run {run_id!r} has ended and takes no signals")
         self.caller.ring(Bell.OUTCOMES)
+
+    async def call_update(
+        self, run_id: str, name: str, payload: bytes, key: str | None, patience_s: float | None
+    ) -> bytes:
+        """Call an update whose value is already encoded, and return its answer. Raise UnknownUpdate if the run's
+        workflow has no such update, by what its code declares, or InvalidInput if the value does not fit."""
+        row = await self.send_update(run_id, name, payload, key)
+        end = None if row.answer is None else UpdateEnd(row.id, row.answer, row.reply, None)
+        if end is None:
+            try:
+                async with asyncio.timeout(patience_s):
+                    end = await self._answered(row.id)
+            except TimeoutError:
+                raise UpdateTimeout(await self._no_answer(row, name)) from None
+        return answer_of(end, run_id, name)
+
+    async def send_update(self, run_id: str, name: str, payload: bytes, key: str | None) -> SignalRow:
+        """Record a call of an update, and return its row."""
+        if not may_exist(run_id):
+            raise unknown_run(run_id)
+        try:
+            options.text(name, "the name of an update")
+        except DefinitionError as wrong:
+            raise InvalidInput(str(wrong)) from None
+        await self.caller.declare()
+        declared = await self.store.workflows.declared(run_id)
+        if declared is not None:
+            check_update(declared, run_id, name, payload)
+        key = codec.stored_text(key, "the key of an update") if key else self.environment.new_id()
+        stored = UPDATE_PREFIX + name
+        answer = await self.store.operators.send_signal(NewSignal(run_id, stored, key, payload))
+        row = await self.store.reads.sent_update(run_id, stored, key)
+        if row is None:
+            ended = f"run {run_id!r} has ended and serves no updates"
+            raise WrongState(ended) if answer is Answer.FENCED else unknown_run(run_id)
+        if answer is not Answer.ACCEPTED and not codec.is_same_json(row.payload, payload):
+            raise Conflict(
+                f"the update {name!r} of run {run_id!r} was called with another value under the key {key!r}: "
+                "a new call needs a new key"
+            )
+        self.caller.ring(Bell.OUTCOMES)
+        return row
+
+    async def _answered(self, id: int) -> UpdateEnd:
+        try:
+            return await self.caller.watch_update(id)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise HoldfastError(
+                "this Holdfast was closed while this call waited for the answer to an update"
+            ) from None
+
+    async def _no_answer(self, row: SignalRow, name: str) -> str:
+        """Say why an update has no answer yet, and what to do."""
+        run = await self.store.reads.run(row.run_id)
+        state = "gone" if run is None else run.state
+        what = f"the update {name!r} of run {row.run_id!r} is recorded under the key {row.key!r} and has no answer yet"
+        if state == RunState.HELD:
+            return f"{what}: the run is held; the update is answered once `holdfast release {row.run_id}` lets it go on"
+        return f"{what}: the run is {state}, and `holdfast why {row.run_id}` says what it waits for; call again with this key"
 
     async def quarantine(self) -> list[Poison]:
         """Return what waits in quarantine, by fingerprint, the oldest first."""
@@ -541,6 +643,24 @@ class Within:
         return Run(self._hf, new.id, workflow, within=True)
 
 
+def answer_of(end: UpdateEnd, run_id: str, name: str) -> bytes:
+    """Return what an update returned, or raise what it raised."""
+    if end.answer is None:
+        state = "is gone" if end.state is None else f"has ended ({end.state})"
+        raise UpdateFailed(f"run {run_id!r} {state} and did not answer the update {name!r}", run_id=run_id)
+    raw = end.reply or b"null"
+    if end.answer == Answered.RETURNED:
+        return raw
+    error = raw.decode()
+    original, known = codec.original_error(error), json.loads(error)
+    if end.answer == Answered.REFUSED:
+        raise Refused(known.get("message", "")) from None if original is None else original.__cause__
+    if isinstance(original, UpdateFailed):  # it was not served to its end
+        raise UpdateFailed(str(original), run_id=run_id)
+    message = f"the update {name!r} of run {run_id!r} failed: {codec.describe_error(error)}"
+    raise UpdateFailed(message, run_id=run_id, error_type=known.get("type", "")) from original
+
+
 def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     known = ", ".join(repr(role) for role in ROLES)
     if isinstance(roles, str):
@@ -558,4 +678,4 @@ def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-__all__ = ["Holdfast", "Within"]
+__all__ = ["Holdfast", "Within", "answer_of"]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias, get_args
+
 import msgspec
+
+from holdfast.errors import InvalidSettings
+
+OnBug: TypeAlias = Literal["undo", "hold"]
+"""What becomes of a run whose workflow code raised an exception of its own."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,9 +200,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     payload_max_bytes: int = 2 * 1024 * 1024
     """How many bytes an input, result, signal, checkpoint or published value may have. Put a larger one into a file or
     an object store, and its address into the payload."""
+    logs_max_bytes: int = 64 * 1024
+    """How many bytes of what one attempt logs are kept: the beginning and the end. This is enough for some hundred
+    lines, and small beside what a disk costs. With 0, nothing is kept."""
+    logs_level: str = "INFO"
+    """What is logged below this level is not kept. Lines for debugging would push out those that matter."""
+    on_bug: OnBug = "undo"
+    """What becomes of a run whose workflow code raised an exception of its own, where `@workflow(on_bug=…)` does not say
+    it. `undo` fails the run, which undoes what it did: nothing waits for a person. `hold` holds it where it was."""
     replay_slice_steps: int = 2_000
     """A scheduler that takes over runs of other nodes claims no more of them when it has this many steps to replay. The
     other runs wait, or another scheduler claims them."""
+
+    def __post_init__(self) -> None:
+        if self.on_bug not in get_args(OnBug):
+            raise InvalidSettings(f'Config(on_bug={self.on_bug!r}): expected "undo" or "hold"')
 
 
 DEFAULT = Config()

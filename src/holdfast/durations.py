@@ -30,6 +30,19 @@ ETA_SAMPLES = 5
 """How many ended runs must be known before they can say when a run ends."""
 
 
+def span(seconds: float) -> str:
+    """Return a duration for people: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size * 2:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def step_name(step: str) -> str:
     return STEP + step
 

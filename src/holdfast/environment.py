@@ -188,3 +188,7 @@ class StoreClock:
         if at > self._last:  # noqa: PLR1730  three times as fast as max(), and every step needs it
             self._last = at
         return self._last
+
+    def glance(self) -> float:
+        """Return about the same as `now`, for log lines. Any thread may call this."""
+        return self._monotonic() + self._offset

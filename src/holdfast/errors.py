@@ -6,10 +6,15 @@
     │   ├── NotInStep             workflow code did what only a step may do
     │   ├── Drift                 the code no longer fits what the run recorded
     │   │   └── Unreadable          the code cannot read all of it; also an InvalidInput
+    │   ├── Bug                   workflow code raised, and its runs are held then
     │   └── UndoMissing           a run undoes its steps, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · Conflict · WrongState · NoTransaction
+    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue
+    │   ├── Conflict · WrongState · NoTransaction
+    │   ├── Refused               the run refused an update; nothing changed
+    │   ├── UpdateFailed          an update ended in an error, or its run ended without answering it
+    │   ├── UpdateTimeout         an update is recorded, and was not answered in time
     │   ├── RunTimeout            the run did not end before its deadline
     │   ├── StepFailed            a step gave up, and its own exception cannot be rebuilt here
     │   │   └── StepTimeout · StepLost
@@ -58,6 +63,17 @@ class Drift(WorkflowError):
         self.key, self.recorded, self.asked, self.kind = key, recorded, asked, kind
 
 
+class Bug(WorkflowError):
+    """Workflow code raised an exception of its own, and this workflow's runs are held then. `error` is that exception,
+    as it would have been recorded."""
+
+    __recorded__ = ("error", "place")
+
+    def __init__(self, message: str, *, error: str, place: str) -> None:
+        super().__init__(message)
+        self.error, self.place = error, place
+
+
 class UndoMissing(WorkflowError):
     """A run has to undo a step, and the code of that undo is not loaded here."""
 
@@ -91,6 +107,10 @@ class Unreadable(Drift, InvalidInput):
 class UnknownRun(RunError):
     """No run has this id."""
 
+    @classmethod
+    def of(cls, run_id: str) -> UnknownRun:
+        return cls(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+
 
 class UnknownWorkflow(RunError):
     """No workflow has this name here."""
@@ -100,9 +120,24 @@ class UnknownSignal(RunError):
     """The run's workflow has no signal of this name."""
 
 
+class UnknownUpdate(RunError):
+    """The run's workflow has no update of this name."""
+
+
+class UnknownValue(RunError):
+    """The run has published nothing under this key."""
+
+
 class Conflict(RunError):
-    """A run with this id exists, but it was started with something else, or it is no child of the run that asks for
-    it."""
+    """A run with this id exists, but it was started with something else, or it is no child of the run that asks for it.
+    Or an update was called before under the same key, with another value."""
+
+    @classmethod
+    def of_start(cls, run_id: str) -> Conflict:
+        return cls(
+            f"run {run_id!r} exists and was started with another workflow or input: "
+            f"`holdfast show {run_id}` shows it; choose another id"
+        )
 
 
 class WrongState(RunError):
@@ -111,6 +146,26 @@ class WrongState(RunError):
 
 class NoTransaction(RunError):
     """The caller asks to start a run within its transaction, but no transaction is open."""
+
+
+class Refused(RunError):
+    """A run refuses an update: raise it in the function that serves the update, before that has awaited anything. The
+    caller gets it, and nothing in the run has changed."""
+
+
+class UpdateFailed(RunError):
+    """An update ended in an error, or its run ended without answering it. `run_id` says which run, and `error_type` what
+    kind of error it was; the error itself is the cause."""
+
+    __recorded__ = ("run_id", "error_type")
+
+    def __init__(self, message: str, *, run_id: str = "", error_type: str = "") -> None:
+        super().__init__(message)
+        self.run_id, self.error_type = run_id, error_type
+
+
+class UpdateTimeout(RunError, TimeoutError):
+    """An update was not answered in time. It is recorded: call again with the same key to get its answer."""
 
 
 class StepFailed(RunError):

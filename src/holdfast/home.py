@@ -19,7 +19,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.decider.loop import RunLoop
+from holdfast.errors import HoldfastError, NotInStep
 from holdfast.interrupt import run_through
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Home:
     def demand_own_loop(self) -> None:
         """Raise if another event loop calls this: it could not get answers from this one."""
         running = _get_running_loop()
+        _demand_no_workflow()
         if running is not None and running is not self._loop:
             raise HoldfastError(
                 "this Holdfast was opened in another event loop: open it in the loop that uses it, or write "
@@ -107,6 +109,7 @@ class Home:
             self._outside_tasks.discard(task)
 
     def _demand_can_wait(self) -> None:
+        _demand_no_workflow()
         if threading.get_ident() == self._thread_id and self._loop.is_running():
             raise HoldfastError(
                 "hf.wait() is for plain code, and would wait for ever in the event loop's own thread: write `await` here"
@@ -169,3 +172,10 @@ def _loop_ended() -> HoldfastError:
         "the event loop in which this Holdfast was opened does not run any more: close a Holdfast before its loop ends "
         "(`async with Holdfast(…)`), and open it again where it is used"
     )
+
+
+def _demand_no_workflow() -> None:
+    if type(_get_running_loop()) is RunLoop:
+        raise NotInStep(
+            "a workflow uses no Holdfast: call the other workflow directly, which makes it a child run, or do this in a step"
+        )

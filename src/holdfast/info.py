@@ -109,9 +109,19 @@ class RunInfo(_Info[RunRow]):
         return self._row.parent_id
 
     @property
+    def started_by(self) -> str | None:
+        """The run whose code started this run with `start`. It is not the parent of this run."""
+        return self._row.started_by
+
+    @property
     def retry_of(self) -> str | None:
         """The run of which this run is the retry."""
         return self._row.retry_of
+
+    @property
+    def forked_from(self) -> str | None:
+        """The run that this run was forked from."""
+        return self._row.forked_from
 
     @property
     def generation(self) -> int:

@@ -5,6 +5,7 @@ Everything here is data. Times are seconds since the epoch by the store's clock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -37,8 +38,14 @@ class StepKind(StrEnum):
     TIMER = "timer"
     SIGNAL = "signal"
     CHILD = "child"
+    START = "start"
+    """Starts a run that belongs to nobody. The step ends with the run's id as soon as the run is recorded."""
     UNDO = "undo"
     """An undo that workflow code added by hand. Nobody executes it: it says what to call when the run is undone."""
+    MARKER = "marker"
+    """Which way the code went at a `patched(name)`. Nobody executes it, and it has no place in the history."""
+    SERVE = "serve"
+    """A scope in which the code serves updates. Nobody executes it; it is cancelled when the code leaves the scope."""
 
 
 class Ending(StrEnum):
@@ -118,6 +125,8 @@ class NewRun(msgspec.Struct, frozen=True):
     """For a child: True if the parent waits for an existing run with this id, without owning it."""
     retry_of: str | None = None
     """For a child whose parent is a retry: the run from which this one goes on."""
+    detached: bool = False
+    """The step `parent_n` of the run `parent_id` only starts this run. It is no child of that run."""
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -152,7 +161,16 @@ class RunRow(msgspec.Struct, frozen=True):
     ending: str | None = None
     """How the run ends when it has undone its steps: failed or cancelled."""
     kept_n: int = 0
-    """The run never undoes steps up to this one: it has passed the point of no return."""
+    """The run never undoes steps up to this one: it has passed the point of no return, or another run did them."""
+    forked_from: str | None = None
+    """The run whose history this one took over, up to a point that somebody chose."""
+    started_by: str | None = None
+    """The run whose code started this run with `start`. It is not the parent of this run."""
+
+    @property
+    def goes_on_from(self) -> str | None:
+        """The run whose history this one took over, as its retry or as a fork of it."""
+        return self.retry_of or self.forked_from
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -221,6 +239,50 @@ class StepRow(msgspec.Struct, frozen=True):
         return self.state is StepState.READY and self.ready_at >= NEVER
 
 
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """Something that a step or a workflow has logged, or a line that an isolated step has printed."""
+
+    at: float
+    level: str
+    """As `logging` names it: `INFO`. For a printed line it is empty."""
+    logger: str
+    message: str
+    traceback: str | None = None
+    stream: str | None = None
+    """`stdout` or `stderr`, if the line was printed."""
+
+
+class LogPart(msgspec.Struct, gc=False):
+    """Some of the lines that one attempt has logged. A part with the same number takes the place of the one before."""
+
+    attempt: int
+    """For the code of a run, which belongs to no step, this is the run's fence."""
+    twin: bool
+    part: int
+    first_line: int
+    """How many lines the attempt had logged before this part. Between two parts, some may have been left out."""
+    first_byte: int
+    lines: int
+    at: float
+    """When its first line was logged."""
+    body: bytes
+    """A JSON array of `LogLine`."""
+
+
+class LogRow(msgspec.Struct, frozen=True):
+    """A row of logs: the part of an attempt of step `n`. The code of a run has n = 0."""
+
+    n: int
+    attempt: int
+    twin: bool
+    part: int
+    first_line: int
+    first_byte: int
+    lines: int
+    at: float
+    body: bytes
+
+
 class Outcome(msgspec.Struct, gc=False):
     """How a step ended. The agent that reports it, the scheduler that delivers it to the run's code, and the row that
     records it all have the same value.
@@ -238,10 +300,12 @@ class Outcome(msgspec.Struct, gc=False):
     """The fence that its writer knew. None if somebody else has recorded it, and it only waits to be delivered."""
     seq: int | None = None
     """The place of the outcome in the run's history, once it is delivered."""
+    logs: Sequence[LogPart] = ()
+    """What the attempt has logged and nobody has written yet."""
 
 
 class Inherited(msgspec.Struct, frozen=True):
-    """What a retry takes over from the run before it for the step with this key."""
+    """What a retry takes over from the run before it for the step with this key. A fork has only the empty key."""
 
     key: str
     effect: str | None = None
@@ -249,6 +313,11 @@ class Inherited(msgspec.Struct, frozen=True):
     chain of retries."""
     child: str | None = None
     """The run from which the step's child goes on."""
+    kept_n: int = 0
+    """With the empty key: the steps up to this one are those of the run that this one was forked from."""
+    sender: str | None = None
+    """With the empty key of a fork: the run in whose name its code sends signals. Those that the other run sent are not
+    sent again, and those of the fork are others."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -341,6 +410,28 @@ class SignalRow(msgspec.Struct, frozen=True):
     sent_at: float
     set_aside: str | None = None
     """Why no wait gets this signal: it does not fit what the code waits for."""
+    answer: str | None = None
+    """How an update was answered: one of `Answered`. None if it is not answered, or is not an update."""
+    reply: bytes | None = None
+    """What the update returned, as JSON, or the error, as `codec.encode_error` writes it."""
+    replied_at: float | None = None
+
+    @property
+    def update(self) -> str | None:
+        """The name of the update. None if this is another signal."""
+        return self.name.removeprefix(UPDATE_PREFIX) if self.name.startswith(UPDATE_PREFIX) else None
+
+
+class Answered(StrEnum):
+    """How an update was answered."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    """The function that served it raised, or was cancelled."""
+    REFUSED = "refused"
+    """It changed nothing in the run: a replay does not call the function for it."""
+    UNSERVED = "unserved"
+    """The run ended before anything served it."""
 
 
 class NewSignal(msgspec.Struct, frozen=True):
@@ -565,14 +656,24 @@ UNDO = "$undo"
 """The name of the signals that wake and steer a run that undoes its steps."""
 DEADLINE = "$deadline"
 """The key of the timer that ends a run at its deadline."""
+UPDATE_PREFIX = "$update:"
+"""The name of an update's row among the signals is this prefix and the name of the update. No signal of an author begins
+with a dollar sign."""
 UNDO_PREFIX = "undo:"
 """The key of every undo begins with this, and no other key does."""
+MARKER_PREFIX = "patched:"
+"""The key of every marker begins with this, and no other key does."""
 
 
 def effect_key(run_id: str, key: str) -> str:
     """Return `here.key`. It is the same for every attempt of a step, and no other step has it, because no run's id
     contains `::`."""
     return f"{run_id}::{key}"
+
+
+def marker_key(name: str) -> str:
+    """Return the key of a marker. It is the same wherever in the run the code asks for it."""
+    return f"{MARKER_PREFIX}{name}"
 
 
 def undo_key(key: str, number: int = 1) -> str:

@@ -30,6 +30,7 @@ from holdfast.loops import cancel_all
 from holdfast.model import Ending, NewRun, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
+from holdfast.scheduler.block_watch import BlockWatch
 from holdfast.scheduler.loops import SchedulerLoops
 from holdfast.seat import LocalSeat
 from holdfast.store.answers import Answer
@@ -40,7 +41,7 @@ from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
-from holdfast.workflow import registry
+from holdfast.workflow import log_records, registry
 from holdfast.workflow.declaration import declarations, offered
 
 log = logging.getLogger("holdfast.node")
@@ -105,6 +106,7 @@ class Node(Caller):
             self.supervisor = Supervisor(store, self.id, self.environment, config, is_logging=only is None)
             if channels:
                 self.outbox = Outbox(store.alerts, self.id, channels, self.environment, config)
+        self._block_watch: BlockWatch | None = None
         self._agent_loops = None if self.agent is None else self._loops_of_agent(self.agent)
 
     def _new_agent(self) -> Agent:
@@ -147,6 +149,7 @@ class Node(Caller):
     async def start(self, first: str | None = None) -> None:
         """Register, let the supervisor look once for what is lost, claim the run `first`, and start the loops. No step
         is claimed before that run."""
+        log_records.install()
         self._begin_writing()
         await self._register()
         await self.bells.listen(self._heard)
@@ -167,6 +170,8 @@ class Node(Caller):
             self.bells.ring_here(bell)  # so that what waits already is claimed now, not at the first poll
         if self.scheduler is not None:
             self.loops.spawn(*self._loops_of_scheduler(self.scheduler).all())
+            if self.environment.is_real:
+                self._block_watch = BlockWatch()
         if self._agent_loops is not None:
             self.loops.spawn(*self._agent_loops.all())
         if self.agent is not None or self.scheduler is not None:
@@ -192,6 +197,8 @@ class Node(Caller):
             await self._write_out(WRITE_OUT_S)
         if self.scheduler is not None:
             self.scheduler.abandon()
+        if self._block_watch is not None:
+            self._block_watch.stop()
         await self.loops.stop()
         await self.heartbeat.stop()
         if self.agent is not None:
@@ -289,12 +296,17 @@ class Node(Caller):
 
     def run_ended(self, run_id: str, close: Close) -> None:
         self._answer(run_id, close)
-        self.ring(Bell.ENDED)
+        self.updates_answered()
         if self.scheduler is not None:
             if self.scheduler.room == 1:
                 self.bells.ring_here(Bell.RUNS)
             if self.scheduler.joining:
                 self.scheduler.look_at_joins()
+
+    def updates_answered(self) -> None:
+        if self.has_update_watchers:
+            self.look_for_ends()
+        self.ring(Bell.ENDED)
 
     # --- what the agent asks of its node ------------------------------------------------------------------------------
 
@@ -476,5 +488,5 @@ def _replacement(op: StepOp, error: BaseException) -> StepOp | None:
     kind, message = name_of(type(error)), f"what the step returned or raised cannot be recorded: {error}"
     error_json = json.dumps({"type": kind, "message": message, "ending": Ending.FAILED, "unsure": True})
     if isinstance(op, Outcome):
-        return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=error_json)
-    return msgspec.structs.replace(op, error=error_json)
+        return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=error_json, logs=())
+    return msgspec.structs.replace(op, error=error_json, logs=())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from holdfast import codec
+from holdfast import codec, edits
 from holdfast.actor import actor
 from holdfast.caller import Caller
 from holdfast.codec.schema import data_option
@@ -16,6 +16,7 @@ from holdfast.decider.history import shown
 from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
+    DefinitionError,
     HoldfastError,
     InvalidInput,
     RunCancelled,
@@ -23,12 +24,16 @@ from holdfast.errors import (
     RunStuck,
     RunUndone,
     UnknownRun,
+    UnknownValue,
     Unreadable,
 )
 from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo
 from holdfast.lifecycle import RUN_ENDED
+from holdfast.log_buffer import level_number
+from holdfast.logs import LogFilter, LogInfo, LogTake, in_time
 from holdfast.model import Attempt, RunRow, RunState, StepRow
 from holdfast.store.bell import Bell
+from holdfast.store.forks import Forked, ForkRequest
 from holdfast.store.operations import Close
 from holdfast.store.store import Store
 from holdfast.supervisor.facts import SignalsDeclared, gather
@@ -40,6 +45,7 @@ from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class RunRows(NamedTuple):
@@ -153,9 +159,15 @@ class Run(Generic[R]):
     async def state(self) -> RunState:
         return (await self._row()).state
 
-    async def published(self) -> dict[str, Any]:
-        """Return what the workflow has published with `publish`."""
-        return (await self.info()).published
+    @overload
+    async def published(self) -> dict[str, Any]: ...
+    @overload
+    async def published(self, key: str, type: type[T]) -> T: ...
+    async def published(self, key: str | None = None, type: Any = None) -> Any:
+        """Return what the workflow has published with `publish`: all of it, or the value under `key` in its type. Raise
+        UnknownValue if nothing is published under the key, and InvalidInput if the value has another type."""
+        values = (await self.info()).published
+        return values if key is None else published_value(self.id, values, key, type)
 
     async def steps(self) -> list[StepInfo]:
         """Return the steps of the run, in the order in which the workflow asked for them."""
@@ -169,6 +181,32 @@ class Run(Generic[R]):
             found += page
             if len(page) < 1000:
                 return found
+
+    async def step_keys(self) -> dict[int, str]:
+        """Return the keys of the run's steps by their numbers."""
+        return {row.n: row.key for row in await self._steps()}
+
+    async def number_of(self, key: str) -> int:
+        """Return the number of the step with this key."""
+        for n, known in (await self.step_keys()).items():
+            if known == key:
+                return n
+        raise UnknownRun(f"run {self.id!r} has no step {key!r}: `holdfast show {self.id}` lists them")
+
+    async def logs(
+        self, step: str | None = None, *, attempt: int | None = None, level: str | None = None
+    ) -> list[LogInfo]:
+        """Return what the run and its steps have logged, in the order of time. With `step`, a step's key, return only
+        what that step has logged; with `attempt`, only what that attempt has; with `level`, only lines of that level
+        and above, such as `"WARNING"`."""
+        where = LogFilter(None, attempt, log_level(level) if level is not None else 0)
+        keys, reads, take = await self.step_keys(), self._hf.store.reads, LogTake()
+        if step is not None:
+            where = where._replace(n=await self.number_of(step))
+            found = take.sorted(await reads.logs_of(self.id, [where.n or 0]))
+        else:
+            found = [logged async for logged in in_time(reads, self.id, take)]
+        return [logged.info(keys) for logged in found if where.fits(logged)]
 
     async def view(self) -> RunView:
         """Return the run, its steps and their failed attempts."""
@@ -189,7 +227,8 @@ class Run(Generic[R]):
             return None
         taken = TakenSignals.read(declared)
         data = {name: data_option(schema) for name, schema in taken.signals.items()}
-        return SignalsDeclared(data, frozenset(taken.named), taken.open)
+        updates = {name: data_option(schema) for name, schema in taken.updates.signals.items()}
+        return SignalsDeclared(data, frozenset(taken.named), taken.open, updates)
 
     async def eta(self) -> Eta | None:
         """Return when the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s`
@@ -272,6 +311,53 @@ class Run(Generic[R]):
         self._hf.caller.ring(Bell.RUNS)
         return Run(self._hf, new_id, self._workflow, known=True)
 
+    async def fork(
+        self,
+        *,
+        from_: str | None = None,
+        input: Any = None,
+        set: Mapping[str, Any] | None = None,
+        id: str | None = None,
+    ) -> Run[R]:
+        """Start a new run with everything that this one recorded before a point, and return it. This one is not changed.
+
+        `from_` is the key of a step: it and everything that the code asked for after it is executed again. `input` are
+        other arguments, by name. `set` has other results of steps, by their keys. Without `from_`, the new run begins
+        at the beginning if there is an `input`, after the first of the steps in `set`, or else where this run is now.
+        It never undoes what it did not do itself. Its id is `ID-fork-1`, unless `id` says otherwise.
+        """
+        return Run(self._hf, (await self.forked(from_, input, set, id)).id, self._workflow, known=True)
+
+    async def forked(
+        self, start: str | None, input: Any, results: Mapping[str, Any] | None, new_id: str | None
+    ) -> Forked:
+        """Like `fork`. Return what was taken over, for the command line."""
+        row, steps, limit = await self._row(), {}, self._hf.config.payload_max_bytes
+        if results is not None and not isinstance(results, Mapping):
+            raise InvalidInput(f"run.fork(set=…): give results by the keys of their steps, not {results!r}")
+        if start is not None or results:
+            steps = {step.key: step for step in await self._steps()}
+        if new_id is not None:
+            try:
+                options.run_id(new_id, "run.fork(id=…)")
+            except DefinitionError as wrong:
+                raise InvalidInput(str(wrong)) from None
+        declared = await edits.demand_code(self._hf.store, row, steps.get(start or ""))
+        request = ForkRequest(
+            start=start,
+            input=None if input is None else edits.checked_input(row, input, declared, limit),
+            results={
+                key: edits.checked_result(steps[key], value, edits.child_workflow(steps[key]), limit)
+                if key in steps
+                else b"null"  # the store says that there is no such step
+                for key, value in (results or {}).items()
+            },
+            id=new_id,
+        )
+        made = await self._hf.store.operators.fork_run(self.id, request, actor())
+        self._hf.caller.ring(Bell.RUNS)
+        return made
+
     async def skip(self, step: str | None = None, note: str = "") -> RunState:
         """Count an undo that gave up as done by hand: the one with this key (of the step or of its undo), or all of
         them."""
@@ -290,6 +376,23 @@ class Run(Generic[R]):
         return state
 
 
+def log_level(name: str) -> int:
+    try:
+        return level_number(name)
+    except ValueError as wrong:
+        raise InvalidInput(f"run.logs(level=…): {wrong}") from None
+
+
+def published_value(run_id: str, values: Mapping[str, Any], key: str, type: Any) -> Any:
+    """Return a published value in its type."""
+    if key not in values:
+        known = ", ".join(sorted(values)) or "nothing"
+        raise UnknownValue(f"run {run_id!r} has not published {key!r}; it has published {known}")
+    return codec.Payload(type, f"{key!r}, which run {run_id!r} has published").decode_whole(
+        json.dumps(values[key]).encode(), typed=False
+    )
+
+
 def _view(rows: RunRows) -> RunView:
     return RunView(
         RunInfo(rows.run), [StepInfo(one) for one in rows.steps], [AttemptInfo(one) for one in rows.attempts]
@@ -301,7 +404,7 @@ def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
         return UnknownRun(
             f"no run has the id {run_id!r}: the transaction it was started in is not committed, or was rolled back"
         )
-    return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+    return UnknownRun.of(run_id)
 
 
 def may_exist(run_id: object) -> bool:

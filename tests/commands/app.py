@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import Retry, Signal, Stop, here, publish, set_progress, step, workflow
+from holdfast import Refused, Retry, Signal, Stop, Update, here, publish, set_progress, step, workflow
 
 
 @dataclass
@@ -127,7 +127,7 @@ def noisy() -> str:
 
 @workflow
 async def noise() -> str:
-    print("printed by a workflow")
+    sys.stdout.write("printed by a workflow\n")  # Holdfast warns of print() in a workflow
     return await noisy()
 
 
@@ -215,3 +215,24 @@ async def restless() -> None:
 @workflow
 async def never() -> None:
     await restless()
+
+
+change = Update("change", int, str)
+
+
+@workflow
+async def changes() -> list[int]:
+    """Serve changes until it is paid."""
+    made: list[int] = []
+
+    def serve(to: int) -> str:
+        if to < 0:
+            raise Refused("only upwards")
+        if to > 99:
+            raise LookupError("too far")
+        made.append(to)
+        return f"now {to}"
+
+    async with change.serve(serve):
+        await paid.wait()
+    return made

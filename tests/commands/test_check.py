@@ -146,6 +146,42 @@ def test_nothing_is_changed(shop: Cli) -> None:
     assert tables(shop.store) == before
 
 
+def test_markers_are_listed_with_the_runs_that_need_them(shop: Cli) -> None:
+    """Runs that went past the marker go the old way. A marker that no open run needs can be removed."""
+    deploy(
+        shop,
+        "    await charge(cents)\n",
+        '    await charge(cents)\n    patched("after")\n',
+    )
+    code = (shop.folder / "app.py").read_text()
+    (shop.folder / "app.py").write_text(code.replace("import Signal,", "import Signal, patched,"))
+    words = shop("check", "app.py").out
+    assert "· marker after of app.order: 2 open runs go the old way\n" in words
+    assert (
+        "· marker never of app.order: no open run goes the old way" not in words
+    )  # the compiler left it out
+    listed = shop("check", "app.py", "--json").json["markers"]
+    assert listed == [{"workflow": "app.order", "marker": "after", "old": 2, "new": 0, "needed": True}]
+    with up(shop) as process:
+        for run in ("a", "b"):
+            shop("hold", run)
+            shop("release", run)
+        until(
+            lambda: "the old way" in shop("show", "a").out and "the old way" in shop("show", "b").out, process
+        )
+        until(lambda: "the new way" in shop("show", "pending").out, process)
+        for run in ("a", "b"):
+            shop("cancel", run)
+        until(lambda: len(shop("ps", "--state", "stuck", "--json").json) == 3, process)
+    ended = shop("check", "app.py")
+    assert (
+        "· marker after of app.order: no open run goes the old way; once this code is deployed, remove"
+        in ended.out
+    )
+    (shop.folder / "app.py").write_text(APP)
+    assert "✗" not in shop("check", "app.py").out  # the run that went the new way does not need it
+
+
 UNDO = APP[APP.index("@charge.undo") : APP.index("@step\nasync def ship")]
 CHANGES = [
     (

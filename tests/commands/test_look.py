@@ -41,7 +41,8 @@ def ids(cli: Cli, *arguments: str) -> list[str]:
 
 
 def test_ps_lists_and_narrows(seen: Cli) -> None:
-    """It lists the newest first, and chooses by state, workflow, tag and number. With --json it prints a list of
+    """It lists the newest first, and chooses by state, workflow, tag, time, namespace, error, beginning
+    of the id, and number. What cannot be meant is an error. With --json it prints a list of
     objects."""
     rows = seen("ps", "--json").json
     assert [row["id"] for row in rows] == ["later", "open/child", "open", "broken", "done"]
@@ -55,6 +56,8 @@ def test_ps_lists_and_narrows(seen: Cli) -> None:
         "tags": {},
         "parent_id": None,
         "retry_of": None,
+        "forked_from": None,
+        "started_by": None,
         "generation": 1,
         "progress": None,
         "note": None,
@@ -69,6 +72,18 @@ def test_ps_lists_and_narrows(seen: Cli) -> None:
     assert ids(seen, "--state", "failed", "--state", "pending") == ["later", "broken"]
     assert ids(seen, "--workflow", "gated") == ["later", "done"]
     assert ids(seen, "--tag", "team=billing", "--state", "succeeded") == ["done"]
+    assert ids(seen, "open") == ["open/child", "open"]
+    assert (
+        ids(seen, "--error", "Stop")
+        == ids(seen, "--error", "holdfast.errors.Stop", "--since", "1h")
+        == ["broken"]
+    )
+    assert ids(seen, "--since", "1h", "--namespace", "default", "--until", "0s", "d") == ["done"]
+    assert ids(seen, "--until", "1h") == ids(seen, "--namespace", "other") == ids(seen, "pen") == []
+    assert seen("ps", "nothing").out == "no such run\n"
+    wrong = seen("ps", "--workflow", "gatd", code=2).errors
+    assert "no workflow is called 'gatd' in this store: did you mean 'app.gated'?" in wrong
+    assert "--since: 'soon' is no time: write how long ago" in seen("ps", "--since", "soon", code=2).errors
     assert ids(seen, "--limit", "2") == ["later", "open/child"]
     assert ids(seen, "--limit", "1", "--all") == ["later", "open/child", "open", "broken", "done"]
 

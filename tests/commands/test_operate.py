@@ -1,4 +1,4 @@
-"""`start`, `signal`, `cancel`, `hold`, `release`, `retry` and `migrate`. Each is one write."""
+"""`start`, `signal`, `update`, `cancel`, `hold`, `release`, `retry` and `migrate`. Each is one write."""
 
 from holdfast.store.migrations import read_migrations
 from tests.commands.conftest import Cli, until
@@ -33,6 +33,51 @@ def test_a_signal_takes_its_data_from_standard_input(lite: Cli) -> None:
     lite("start", "app.py:everything", "--id", "s")
     lite("signal", "s", "paid", "--data", "-", given="[1, 2]")
     assert [signal["payload"] for signal in lite("show", "s", "--json").json["signals"]] == [[1, 2]]
+
+
+def test_an_update_prints_its_answer(cli: Cli) -> None:
+    """The same key prints the same answer. A refusal, an error and no answer in time exit with 1, a wrong call with
+    2. `show` and `why` know the calls."""
+    cli("start", "app.py:changes", "--id", "u")
+    process = cli.start("run", "app.py:changes", "--id", "u", "--json")
+    for _ in range(2):
+        assert cli("update", "u", "change", "--data", "5", "--key", "k").out == '"now 5"\n'
+    shown = cli("update", "u", "change", "--data", "6", "--json").json
+    assert shown == {"id": "u", "state": "running", "update": "change", "reply": "now 6"}
+    refused = cli("update", "u", "change", "--data", "-5", "--json", code=1).json
+    assert refused["error"] == {"type": "Refused", "message": "only upwards"}
+    assert "LookupError: too far" in cli("update", "u", "change", "--data", "100", code=1).errors
+    assert (
+        "another value under the key"
+        in cli("update", "u", "change", "--data", "7", "--key", "k", code=2).errors
+    )
+    assert (
+        "try `holdfast update u change --data 0`"
+        in cli("update", "u", "chance", "--data", "7", code=2).errors
+    )
+    assert "holdfast update u change --data 0" in cli("update", "u", "change", "--data", '"x"', code=2).errors
+    cli("hold", "u")
+    late = cli("update", "u", "change", "--data", "8", "--key", "late", "--timeout", "0", code=1)
+    assert "recorded under the key 'late'" in late.errors
+    assert "holdfast release u" in late.errors
+    page = cli("show", "u", "--json").json
+    assert [(row["name"], row["payload"], row["answer"], row["reply"]) for row in page["updates"]] == [
+        ("change", 5, "returned", "now 5"),
+        ("change", 6, "returned", "now 6"),
+        ("change", -5, "refused", None),
+        ("change", 100, "raised", None),
+        ("change", 8, None, None),
+    ]
+    assert page["signals"] == []
+    assert "refused: " in cli("show", "u").out
+    cli.end(process)
+    cli("release", "u")
+    process = cli.start("run", "app.py:changes", "--id", "u", "--json")
+    assert cli("update", "u", "change", "--data", "8", "--key", "late").out == '"now 8"\n'
+    assert "serving the update 'change'" in cli("why", "u").out
+    cli("signal", "u", "paid", "--data", "1")
+    assert cli.end(process).json["output"] == [5, 6, 8]
+    assert "has ended and serves no updates" in cli("update", "u", "change", "--data", "5", code=2).errors
 
 
 def test_cancel_ends_a_pending_run_at_once(cli: Cli) -> None:
@@ -107,3 +152,39 @@ def test_an_unknown_run_is_an_error(cli: Cli) -> None:
         assert ended.json["error"]["type"] == "UnknownRun"
         assert ended.errors == f"error: {ended.json['error']['message']}\n"
         assert "'nobody'" in ended.errors
+
+
+def test_fork_begins_where_one_says_with_what_one_edits(lite: Cli) -> None:
+    """The command names the new run and what it keeps. Without the code, values are compared with what was recorded, and
+    with what the code declared. The other run stays."""
+    lite.open_gate()
+    lite("run", "app.py:gated", "--id", "one")
+    made = lite("fork", "one", "--from", "gate", "--json").json
+    assert made == {
+        "id": "one-fork-1",
+        "state": "pending",
+        "forked_from": "one",
+        "kept": 1,
+        "undone_before": [],
+    }
+    assert lite("run", "app.py:gated", "--id", "one-fork-1").out.strip() == "3"
+    assert lite.effects() == ["first", "gate", "last", "gate", "last"]
+    said = lite("fork", "one", "--set", "gate=40", "--id", "two").out
+    assert said.strip().endswith("two is pending: it keeps 2 steps of one")
+    assert lite("run", "app.py:gated", "--id", "two").out.strip() == "41"
+    assert "it begins at the beginning" in lite("fork", "one", "--input", '{"x": 7}', "--id", "three").out
+    assert lite("show", "three", "--json").json["forked_from"] == "one"
+    assert "forked from" in lite("show", "three").out
+    assert "It was forked from one." in lite("why", "three").out
+    for wrong, words in (
+        (["--from", "sail"], "run 'one' has no step 'sail': `holdfast show one` lists them"),
+        (["--set", "gate"], "'gate' is not of the form STEP=JSON"),
+        (["--set", 'gate="many"'], "the result of step 'gate': the recorded one is a number, this is a text"),
+        (["--input", '{"x": "many"}'], "input of app.gated: x"),
+        (["--input", "[1]"], "give an object by the names of the arguments"),
+        (["--input", "null"], "null is no input"),
+        (["--id", "two"], "run 'two' exists"),
+        (["--id", " two"], "cannot be a run's id"),
+    ):
+        assert words in lite("fork", "one", *wrong, code=2).errors
+    assert len(lite("ps", "--json").json) == 4

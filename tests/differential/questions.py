@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from holdfast.model import LogPart
 from holdfast.store.operations import Op
 from tests.differential.spec import Spec
 from tests.differential.subjects import Postgres, Sqlite, Subject, expected, seen
@@ -30,6 +31,19 @@ Make = Callable[[Subject | None], Op]
 """Makes an operation with the times and signal numbers of a store, or of the model if the store is None."""
 
 small = st.integers(0, 7)
+logged_parts = st.lists(
+    st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 9), st.integers(1, 2)), max_size=2
+)
+"""(attempt, part, first line, lines) of what is logged."""
+
+
+def parts(logged: list[tuple[int, int, int, int]], at: float, *, twin: bool = False) -> list[LogPart]:
+    return [
+        LogPart(attempt, twin, part, first, 10 * first, lines, at, b"[%d]" % lines)
+        for attempt, part, first, lines in logged
+    ]
+
+
 nodes = st.sampled_from(("a", "b", "c", "d"))
 
 

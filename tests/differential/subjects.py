@@ -24,15 +24,16 @@ from psycopg.rows import dict_row
 
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import UNDO, Breaker, Declaration
+from holdfast.model import UNDO, UPDATE_PREFIX, Breaker, Declaration
 from holdfast.store import open_store
 from holdfast.store.database import Part, StoreCall
 from holdfast.store.origins import Offers
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
 from holdfast.store.workflows import declare
-from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
+from tests.differential.spec import Alert, Delivery, Listed, Logged, Run, Spec, Step, Twin
 from tests.differential.spec.retention import CODED
+from tests.differential.spec.rows import CONFLICT
 from tests.lifecycle import Watch
 
 HOUR = 3600.0
@@ -42,6 +43,7 @@ TIMES = {
     "runs": ("deadline", "created_at", "started_at", "finished_at"),
     "steps": ("ready_at", "complete_by", "issued_at", "started_at", "finished_at"),
     "attempts": ("started_at", "finished_at"),
+    "logs": ("at",),
     "signals": ("sent_at",),
     "nodes": ("started_at", "lease_until", "retired_at", "gone_at"),
     "leases": ("expires_at", "since", "renewed_at"),
@@ -134,6 +136,12 @@ class Subject(ABC):
                 (row["run_id"], row["n"], row["attempt"], row["ending"], row["agent"])
                 for row in tables["attempts"]
             ),
+            "logs": {
+                (row["run_id"], row["n"], row["attempt"], int(row["twin"]), row["part"]): _picked(
+                    row, Logged._fields, now
+                )
+                for row in tables["logs"]
+            },
             "nodes": {
                 row["id"]: (_hours(row["lease_until"], now), row["retired_at"] is not None)
                 for row in tables["nodes"]
@@ -211,6 +219,9 @@ def expected(spec: Spec) -> Rows:
             for signal in sorted(spec.signals.values(), key=lambda signal: signal.run_id)
         ],
         "attempts": _counted(spec.attempts),
+        "logs": {
+            key: _picked(one._asdict(), Logged._fields, spec.now, 1.0) for key, one in spec.logs.items()
+        },
         "nodes": {
             name: (_hours(node.lease_until, spec.now, 1.0), node.retired) for name, node in spec.nodes.items()
         },
@@ -315,6 +326,8 @@ def _error(text: str | None) -> str | None:
     if text is None or not text.startswith("{"):
         return text
     failure = json.loads(text)
+    if failure["type"] in ("holdfast.errors.Conflict", "holdfast.errors.UnknownRun"):
+        return CONFLICT  # the ending `failed` is not written, because it is the default
     return str(failure.get("ending") or failure["type"])
 
 
@@ -322,10 +335,11 @@ def _signal(row: Rows, ended: set[str]) -> tuple[Any, ...]:
     """Return a signal for the comparison. It does not matter whether signals of ended runs are marked at once or by the
     leader later."""
     seq = row["delivered_seq"] or None if row["run_id"] in ended else row["delivered_seq"]
-    internal = row["name"].startswith("$")
+    internal = row["name"].startswith("$") and not row["name"].startswith(UPDATE_PREFIX)
     payload = b"" if internal else bytes(row["payload"])
     key = "" if row["name"] == UNDO else row["key"]
-    return row["run_id"], row["name"], key, payload, seq, row["set_aside"]
+    reply = None if row["reply"] is None else bytes(row["reply"])
+    return row["run_id"], row["name"], key, payload, seq, row["set_aside"], row["answer"], reply
 
 
 def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:

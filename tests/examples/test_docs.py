@@ -171,6 +171,10 @@ def test_the_diagrams_are_the_tables(
     assert diagram(transitions, states) in drawn
 
 
+def _shown(default: float | str) -> str:
+    return f'`"{default}"`' if isinstance(default, str) else f"{default:,}"
+
+
 def test_every_limit_is_documented() -> None:
     """docs/reference/configuration.md lists each limit of config.py with its default and its reason."""
     (config,) = (each for each in ast.parse(CONFIG.read_text()).body if isinstance(each, ast.ClassDef))
@@ -179,7 +183,7 @@ def test_every_limit_is_documented() -> None:
         if isinstance(limit, ast.AnnAssign) and isinstance(reason, ast.Expr):
             name, words = ast.unparse(limit.target), str(ast.literal_eval(reason.value)).split()
             default = getattr(Config(), name)
-            shown = "none" if default is None else str(default) if default is True else f"{default:,}"
+            shown = "none" if default is None else str(default) if default is True else _shown(default)
             expected.append(f"| `{name}` | {shown} | {' '.join(words)} |")
     page = (ROOT / "docs/reference/configuration.md").read_text()
     table = page.partition("| limit | default | reason |\n|---|---|---|\n")[2].rstrip().splitlines()

@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.config import Config
+from holdfast.workflow import outside
 from tests.store.made import say_gone
 
 WRITES = (
@@ -75,6 +76,7 @@ async def crashing(url: str, points: Points, config: Config) -> Holdfast:
 async def kill(hf: Holdfast) -> None:
     """Leave behind what kill -9 leaves."""
     node, store = hf.node, hf.store
+    outside.leave(hf)
     node.fenced, node.on_fenced = True, lambda: None
     node.heartbeat.end()
     agent = node.agent

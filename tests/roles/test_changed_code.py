@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.commands.check import _misfits
+from holdfast.commands.check import _fit
 from holdfast.model import AlertKind, NewSignal, RunState
 from holdfast.run import Run
 from holdfast.scheduler.fit import Misfit
@@ -224,9 +224,9 @@ async def checked(url: str, run_id: str) -> list[Misfit]:
     """Return what `holdfast check` finds in this run with the code that is deployed."""
     async with opened(url, roles=()) as hf:
         lanes = {lane.id: lane for lane in await hf.store.agents.lanes()}
-        found = await _misfits(hf, run_id, lanes)
+        found = await _fit(hf, run_id, lanes)
         assert found is not None
-        return found[1]
+        return found[1].misfits
 
 
 async def send(hf: Holdfast, run_id: str, name: str, payload: bytes, key: str | None = None) -> None:

@@ -37,6 +37,8 @@ ASKED: dict[str, Callable[[Run[Any]], Awaitable[Any]]] = {
     "retry": lambda run: run.retry(),
     "skip": lambda run: run.skip(),
     "skip a step": lambda run: run.skip("charge"),
+    "logs": lambda run: run.logs(),
+    "fork": lambda run: run.fork(),
     "send": lambda run: flows.paid.send(run.id, Parcel("Oslo", 1)),
 }
 
@@ -82,7 +84,8 @@ async def local_error() -> None:
 def test_every_question_is_asked_below() -> None:
     """Every method of a handle is called with an unknown run, so a new method has to be added here."""
     public = {name for name in vars(Run) if not name.startswith("_") and callable(getattr(Run, name))}
-    assert public - {what.split()[0] for what in ASKED} == {"rows"}  # `rows` is for the command line
+    for_commands = {"rows", "forked", "step_keys", "number_of"}
+    assert public - {what.split()[0] for what in ASKED} == for_commands
 
 
 @pytest.mark.parametrize("run_id", ["no-such-run", "", "a\0b", "half a pair \ud800", "a" * 5000, "💥'\"; --"])

@@ -184,6 +184,6 @@ async def test_a_replayed_run_sees_the_times_it_saw(store_url: str) -> None:
             assert row is not None
             claimed = ClaimedRun(row, await hf.store.reads.steps(run.id), [])
             decider = await replayed(
-                claimed, registry.workflows, hf.store.schedulers, await hf.store.now(), 10**6
+                claimed, registry.workflows, hf.store.schedulers, await hf.store.now(), hf.config
             )
             decider.close()

@@ -22,6 +22,7 @@ from holdfast import Holdfast
 from holdfast.bench.work import chain
 from holdfast.config import Config
 from holdfast.store.sqlite.database import SqliteDatabase
+from tests.roles import logging_flows
 
 QUIET = Config(poll_s=600, sweep_s=600, beat_s=600, park_after_s=600, learn_s=600, rests_per_s=0)
 """No safety net and no timed sample runs in between, so only the work itself is counted."""
@@ -136,6 +137,28 @@ async def test_statements_are_shared(quiet: Holdfast, dialect: str) -> None:
     assert commits <= len(seen) <= allowed
 
 
+async def test_logs_cost_a_statement_and_no_commit(
+    quiet: Holdfast, dialect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a step and its workflow log goes with the same commits. On SQLite it is one statement more for a row of what
+    was logged, and on PostgreSQL none."""
+    caplog.set_level("INFO", "shop.bank")
+    await (await quiet.start(logging_flows.order, 0)).result(20)  # warm
+    caplog.set_level("ERROR", "shop.bank")
+    before = quiet.node.writer.commits
+    async with counted(quiet) as silent:
+        await (await quiet.start(logging_flows.order, 0)).result(20)
+    commits, before = quiet.node.writer.commits - before, quiet.node.writer.commits
+    caplog.set_level("INFO", "shop.bank")
+    async with counted(quiet) as talking:
+        run = await quiet.start(logging_flows.order, 0)
+        await run.result(20)
+    assert quiet.node.writer.commits - before == commits
+    assert len(await run.logs()) == 4
+    rows = 4 if dialect == "sqlite" else 0
+    assert len(talking) == len(silent) + rows
+
+
 async def test_a_step_is_two_rows_written(quiet: Holdfast) -> None:
     """There is one insert and one update for a step, and the same for a run. Nothing else is written: no event log, no
     queue, no counter."""
@@ -159,11 +182,14 @@ async def test_a_hop_is_so_many_python_calls(quiet: Holdfast, dialect: str) -> N
 async def test_runs_leave_no_cycles(quiet: Holdfast) -> None:
     """The objects of a run and its steps are freed when they end, without the cycle collector, which would have to go
     through everything that is in memory to find them."""
-    gc.collect()
+    left = []
     gc.disable()
     try:
-        await together(quiet, RUNS, STEPS)
-        assert gc.collect() < RUNS  # measured: 4 in all
+        for _ in range(3):  # what earlier tests left behind may become garbage meanwhile
+            gc.collect()
+            await together(quiet, RUNS, STEPS)
+            left.append(gc.collect())
+        assert min(left) < RUNS  # measured: 4 in all
     finally:
         gc.enable()
 

@@ -132,10 +132,10 @@ async def test_in_the_event_loops_own_thread_it_is_refused(hf: Holdfast) -> None
     with pytest.raises(HoldfastError, match="write `await`"):
         hf.wait(hf.run("one").watch())
     opened[:] = [hf]
-    for flow in (asks.using(id="step"), asks_itself.using(id="flow")):
-        arguments: tuple[Any, ...] = ("one", False) if flow.id == "step" else ("one",)
-        with pytest.raises(HoldfastError, match="write `await`"):
-            await (await hf.start(flow, *arguments)).result(10)
+    with pytest.raises(HoldfastError, match="write `await`"):
+        await (await hf.start(asks, "one", False)).result(10)
+    with pytest.raises(HoldfastError, match="a workflow uses no Holdfast"):
+        await (await hf.start(asks_itself, "one")).result(10)
 
 
 def test_another_event_loop_is_refused(store_url: str) -> None:

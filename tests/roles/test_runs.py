@@ -452,3 +452,14 @@ async def test_a_run_that_sleeps_goes_on_when_its_timer_fires_and_not_with_the_n
     async with Holdfast(store_url, config=Config(poll_s=600.0)) as hf:
         run = hf.run("asleep")
         assert await run.result(20) >= 2.0
+
+
+async def test_a_run_that_leaves_memory_is_woken_when_its_timer_comes_due(store_url: str) -> None:
+    """The scheduler looked at the timers of sleeping runs before this run was one of them. It looks again in time."""
+    async with Holdfast(store_url, config=Config(poll_s=600.0, park_after_s=0.1)) as hf:
+        scheduler = hf.node.scheduler
+        assert scheduler is not None
+        run = await hf.start(flows.sleeps, 2.5)
+        await until(lambda: run.id in scheduler.runs)
+        await until(lambda: run.id not in scheduler.runs)
+        assert await run.result(20) >= 2.5

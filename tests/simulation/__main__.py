@@ -6,43 +6,60 @@ import argparse
 import json
 import sys
 import time
+from typing import Any
 
 from tests.simulation.runner import (
     REACHED_WITHIN,
+    NotAsPlanted,
     Report,
     Survived,
+    count_all,
     find_mutants,
     hunt,
-    kept_seeds,
+    kills_alone,
     play_all,
     quietly,
     replay_command,
 )
-from tests.simulation.simulation import simulate
+from tests.simulation.schedule import keep, kept_schedules
+from tests.simulation.simulation import replay, simulate
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="play one seed")
+    parser.add_argument(
+        "--keep", metavar="WHAT", help="with --seed: keep its schedule, with what it found, for the tests"
+    )
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
     parser.add_argument(
-        "--seeds", type=int, default=200, help="play this many seeds, and the kept ones (default 200)"
+        "--seeds", type=int, default=200, help="play this many seeds, and the kept schedules (default 200)"
     )
     parser.add_argument("--first", type=int, default=0, help="begin with this seed")
     parser.add_argument("--jobs", dest="processes", type=int, default=1, help="processes to play in")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="switch planted bugs on, and find them")
+    parser.add_argument(
+        "--census",
+        type=int,
+        metavar="N",
+        help="with --mutants: how many of N fresh seeds find each, and by which check",
+    )
     asked = parser.parse_args()
     quietly()
+    if asked.mutants is not None and asked.census:
+        return count_mutants(asked.mutants, asked.census, asked.processes, as_json=asked.json)
     if asked.mutants is not None:
         return mutants(asked.mutants, as_json=asked.json)
     if asked.seed is not None:
-        return one(asked.seed, trace=asked.trace, as_json=asked.json)
+        return one(asked.seed, keep_as=asked.keep, trace=asked.trace, as_json=asked.json)
     return many(range(asked.first, asked.first + asked.seeds), asked.processes, as_json=asked.json)
 
 
-def one(seed: int, *, trace: bool, as_json: bool) -> int:
+def one(seed: int, *, keep_as: str | None, trace: bool, as_json: bool) -> int:
     result = simulate(seed, print if trace and not as_json else None)
+    if keep_as:
+        keep(result.schedule, keep_as)
     if as_json:
         print(
             json.dumps(
@@ -71,8 +88,8 @@ def many(seeds: range, processes: int, *, as_json: bool) -> int:
             )
 
     report = play_all(seeds, processes, show_progress)
-    for seed in kept_seeds():
-        report.add(simulate(seed))
+    for schedule in kept_schedules():
+        report.add(replay(schedule))
     if sys.stderr.isatty():
         print(file=sys.stderr)
     found = report.as_json()
@@ -103,7 +120,7 @@ def mutants(names: list[str], *, as_json: bool) -> int:
     for mutant in find_mutants(names):
         try:
             count, broken = hunt(mutant)
-        except Survived as fall:
+        except (Survived, NotAsPlanted) as fall:
             survived.append(mutant.name)
             if not as_json:
                 print(fall)
@@ -124,6 +141,22 @@ def mutants(names: list[str], *, as_json: bool) -> int:
     else:
         print(f"{len(died)} of {len(died) + len(survived)} mutants died")
     return 1 if survived else 0
+
+
+def count_mutants(names: list[str], seeds: int, processes: int, *, as_json: bool) -> int:
+    """Print for each mutant how many fresh seeds find it, and the table of checks and mutants."""
+    counted: dict[str, dict[str, Any]] = {}
+    for name, found in count_all([mutant.name for mutant in find_mutants(names)], seeds, processes):
+        counted[name] = found
+        if not as_json:
+            print(f"{name:36} {found['found']:5} of {found['of']}  {found['by']}", flush=True)
+    only = kills_alone(counted)
+    if as_json:
+        print(json.dumps({"seeds": seeds, "mutants": counted, "killed_by_one_check": only}, indent=2))
+    else:
+        for check, killed in sorted(only.items()):
+            print(f"only {check} kills {', '.join(killed)}")
+    return 0 if all(found["found"] for found in counted.values()) else 1
 
 
 if __name__ == "__main__":

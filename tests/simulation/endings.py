@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,28 +16,44 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 
+Children = dict[tuple[str, int], str]
+"""From a run and n of a step to the child that the step waits for."""
+Moment = tuple[float, float]
+NOT_COMPLETED: Moment = (float("inf"), 0.0)
+
+
 def check_endings(simulation: Simulation) -> Iterator[str]:
     checker = simulation.checker
     steps: dict[str, list[Step]] = {run_id: [] for run_id in checker.runs}
     for step in checker.steps.values():
         steps[step.run_id].append(step)
     lanes = dict(checker.connection.execute("SELECT id, undo FROM lanes").fetchall())
+    children = {
+        (run.parent_id, run.parent_n): run.id
+        for run in checker.runs.values()
+        if run.parent_id and run.parent_n
+    }
     retried = {run.retry_of for run in checker.runs.values()}
+    steered = {run_id for run_id, act in simulation.checker.steered if act in ("skip", "abandon")}
     for run in checker.runs.values():
         if run.id in retried:
             continue  # its effects belong to the run that went on from it
         yield from failed_for_a_reason(run)
         if run.parent_id is None:
             yield from result_is_as_expected(simulation, run)
-            yield from sagas_are_undone(simulation, run)
+            yield from sagas_are_undone(simulation, run, steps[run.id])
+            yield from kept_stays(simulation, run, steps[run.id])
         yield from cancels_are_obeyed(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
+        if run.id in steered:
+            continue  # operators decided that not everything is undone
         yield from G5_effects_are_undone(simulation, run, steps, lanes)
-        yield from I13_undone_in_reverse(run, steps[run.id], checker.undoing_from.get(run.id, 0))
+        yield from I13_undone_in_reverse(run, steps, children, checker.undoing_from.get(run.id, 0))
+        yield from G5_by_hand(run, steps[run.id])
         yield from no_result_without_effect(simulation, run, steps[run.id])
     yield from no_scheduler_held_a_run(simulation)
-    if simulation.result.seed % 5:
-        return  # the doctor checks again what was checked after every commit, and takes long
+    for part in simulation.parts:
+        yield from part.endings(simulation)
     for name, meaning, count in checker.connection.execute(_doctor()).fetchall():
         if count:
             yield f"doctor {name}: {meaning}: {count}"
@@ -63,21 +80,78 @@ def result_is_as_expected(simulation: Simulation, run: Run) -> Iterator[str]:
             return  # an operator gave a result to the step that had to fail
         yield f"G2 run {run.id} succeeded, but had to fail: {plan}"
         return
-    if not program.matches(result, expected):
+    heard: list[str] = []
+    if not program.matches(result, expected, heard):
         yield f"G2 run {run.id} returned {result}, not {expected}"
+        return
+    sent = Counter(
+        json.loads(signal.payload)
+        for signal in simulation.checker.rows["signals"].values()
+        if signal.run_id == run.id
+        and signal.name == "note"
+        and signal.delivered_seq
+        and signal.payload[:1] == b'"'
+    )
+    if run.generation == 1 and run.id not in simulation.pruned and not Counter(heard) <= sent:
+        yield f"G2 the waits of run {run.id} returned {heard}, and the signals it got were {dict(sent)}"
 
 
-def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
+def sagas_are_undone(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:
     """What a saga did that failed is undone, though its run succeeded."""
     if run.state != "succeeded" or run.id not in simulation.plans or run.generation > 1:
         return
-    if '"keep"' in json.dumps(simulation.plans[run.id]):
-        return  # `keep` protects what came before it, wherever it is in the plan
     effects, by_tag = simulation.book.effects, simulation.book.by_tag
+    places = {step.effect_key: step.n for step in steps}
     for tag in _undone_tags(simulation.plans[run.id], inside=False):
         key = by_tag.get((run.id, tag))
-        if key is not None and effects.get(key) == DONE:
+        # `keep` protects what came before it, wherever it is in the plan.
+        if key is not None and effects.get(key) == DONE and places[key] > run.kept_n:
             yield f"G5 {key} belongs to a saga that failed, and was not undone"
+
+
+def kept_stays(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:
+    """What came before a point of no return is not undone. The point was passed if a step that comes after it was
+    issued."""
+    if run.id not in simulation.plans or run.generation > 1 or run.retry_of is not None:
+        return
+    effects, by_tag = simulation.book.effects, simulation.book.by_tag
+    issued = {tag for (run_id, tag) in by_tag if run_id == run.id}
+    for before, after in _points_of_no_return(simulation.plans[run.id], []):
+        if issued.intersection(after):
+            for tag in before:
+                key = by_tag.get((run.id, tag))
+                if key is not None and effects.get(key) == UNDONE:
+                    yield f"G5 {key} came before the point of no return, and was undone"
+
+
+def _points_of_no_return(plan: Any, before: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield for each `keep` the tags of steps that come before it for sure, and of those that come after it for sure.
+    `before` gets the tags of the steps in this plan that came before whatever follows it."""
+    match plan:
+        case ["seq", parts]:
+            for i, part in enumerate(parts):
+                if part == ["keep"]:
+                    yield list(before), [tag for later in parts[i + 1 :] for tag in _certain_tags(later)]
+                else:
+                    yield from _points_of_no_return(part, before)
+        case ["saga", part, False]:
+            yield from _points_of_no_return(part, before)
+        case ["saga", part, True]:
+            # When it ends, it undoes what no `keep` in it has protected.
+            yield from _points_of_no_return(part, list(before))
+        case ["do", name, tag, _] | ["try", ["do", name, tag, _]] if name in program.UNDOABLE:
+            before.append(tag)
+
+
+def _certain_tags(plan: Any) -> list[int]:
+    match plan:
+        case ["do", _, tag, _]:
+            return [tag]
+        case ["seq" | "par" | "group", parts]:
+            return [tag for part in parts for tag in _certain_tags(part)]
+        case ["saga", part, _] | ["try", part]:
+            return _certain_tags(part)
+    return []
 
 
 def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
@@ -86,7 +160,7 @@ def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
             return []
         case ["saga", part, fails]:
             return _undone_tags(part, inside=inside or fails)
-        case ["do", "book" | "pay", tag, _]:
+        case ["do", name, tag, _] if name in program.UNDOABLE:
             return [tag] if inside else []
         case [*parts]:
             return [tag for part in parts for tag in _undone_tags(part, inside=inside)]
@@ -157,33 +231,70 @@ def G5_effects_are_undone(
             yield f"G5 run {run.id} is {run.state} and step {step.key} was undone for no reason"
 
 
-def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Iterator[str]:
-    """What had completed before another step was issued is undone after that one. Undos up to `undoing_from` belong to
-    sagas, each of which has its own order. What never began had no effect, so its undo may come at any time."""
+def G5_by_hand(run: Run, steps: list[Step]) -> Iterator[str]:
+    """In a run that was undone, each undo that its code registered with `undo_with` was called."""
+    if _undone(run):
+        called = {
+            undone_key(step.key)[0]
+            for step in steps
+            if step.key.startswith(UNDO_PREFIX) and step.state == "succeeded"
+        }
+        for step in steps:
+            if step.kind == "undo" and step.n > max(run.kept_n, run.base_n) and step.key not in called:
+                yield f"G5 run {run.id} is {run.state} and did not call {step.key}, which was to undo something"
+
+
+def I13_undone_in_reverse(
+    run: Run, steps: dict[str, list[Step]], children: Children, undoing_from: int
+) -> Iterator[str]:
+    """What had completed before something else was asked for is undone after that. It may be a step, an undo that the
+    code registered, or all that a child did. Undos up to `undoing_from` belong to sagas, each of which has its own
+    order. What never began had no effect, so its undo may come at any time."""
     if not _undone(run):
         return
-    by_key = {step.key: step for step in steps}
-    began: dict[int, list[int]] = {}
-    ended: dict[int, int] = {}
-    for step in sorted(steps, key=lambda step: step.n):
-        origin = by_key.get(undone_key(step.key)[0]) if step.key.startswith(UNDO_PREFIX) else None
-        if origin is not None and origin.kind == "call" and step.delivered_seq:
-            if step.n > undoing_from:
-                began.setdefault(origin.n, []).append(step.after_seq)
-            ended.setdefault(
-                origin.n, step.delivered_seq
-            )  # the first try counts: an undo that gave up does not delay others
-    for first in steps:
-        for later in steps:
-            if (
-                first.n in began
-                and later.n in ended
-                and later.attempt
-                and first.delivered_seq
-                and later.after_seq >= first.delivered_seq
-            ):
-                if any(at < ended[later.n] for at in began[first.n]):
-                    yield f"I13 {first.key} of {run.id} was undone before {later.key}, which came after it"
+    undos: dict[str, list[Step]] = {}
+    for step in sorted(steps[run.id], key=lambda step: step.n):
+        if step.key.startswith(UNDO_PREFIX) and step.delivered_seq:
+            undos.setdefault(undone_key(step.key)[0], []).append(step)
+    yield from _in_reverse(run.id, "", run.id, steps, children, undos, undoing_from)
+
+
+def _in_reverse(
+    run_id: str,
+    prefix: str,
+    of: str,
+    steps: dict[str, list[Step]],
+    children: Children,
+    undos: dict[str, list[Step]],
+    undoing_from: int,
+) -> Iterator[str]:
+    """Look at the effects of the run `of`, which the run `run_id` undoes. Their keys there begin with `prefix`."""
+    members: list[tuple[str, Moment, Moment, list[int], int]] = []
+    for step in steps[of]:
+        found: list[Step] = []
+        key = prefix + step.key
+        if step.kind == "child":
+            found = [
+                undo for name, tries in undos.items() if name.startswith(f"{key}/") for undo in tries[:1]
+            ]
+            child = children.get((of, step.n))
+            if found and child is not None:
+                yield from _in_reverse(run_id, f"{key}/", child, steps, children, undos, undoing_from)
+        elif step.kind == "undo" or (step.kind == "call" and step.attempt):
+            found = undos.get(key, [])
+        began = [undo.after_seq for undo in found if undo.n > undoing_from]
+        if found:
+            # The first try counts: an undo that gave up does not delay others.
+            ended = max(undo.delivered_seq or 0 for undo in (found if step.kind == "child" else found[:1]))
+            asked: Moment = (step.after_seq, float(step.n))
+            done = (step.delivered_seq, 0.0) if step.delivered_seq else NOT_COMPLETED
+            members.append(
+                (key, asked, (asked[0], asked[1] + 0.5) if step.kind == "undo" else done, began, ended)
+            )
+    for first, _, completed, began, _ in members:
+        for later, asked, _, _, ended in members:
+            if completed < asked and any(at < ended for at in began):
+                yield f"I13 {first} of {run_id} was undone before {later}, which came after it"
 
 
 def no_result_without_effect(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:

@@ -135,6 +135,8 @@ class Seams(Faults):
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
         if self._late and not self.healed and self._dice.random() < self._late:
             await process.environment.sleep(self._late_s())
+        for part in self._simulation.parts.more:
+            await part.answer(self._simulation, process, verb)
         if verb == "gates" and self._asks_for_its_agent():
             known = self._simulation.loop.now, self._gates_read[process.name]
             self._simulation.checker.known[process.node.id] = known

@@ -7,7 +7,7 @@ commit, and every commit is checked. The names are those of `docs/guarantees.md`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from holdfast.codec import is_unsure
@@ -35,6 +35,9 @@ class Run(NamedTuple):
     workflow: str
     namespace: str
     retry_of: str | None
+    deadline: float | None
+    created_at: float
+    priority: int
 
 
 class Step(NamedTuple):
@@ -59,6 +62,9 @@ class Step(NamedTuple):
     output: bytes | None
     error: str | None
     effect: str | None
+    priority: int
+    timeout_s: float | None
+    complete_by: float | None
 
     @property
     def effect_key(self) -> str:
@@ -72,6 +78,9 @@ class Signal(NamedTuple):
     name: str
     delivered_seq: int | None
     set_aside: str | None
+    answer: str | None
+    reply: bytes | None
+    payload: bytes
 
 
 class Node(NamedTuple):
@@ -98,6 +107,7 @@ class Lane(NamedTuple):
     id: int
     name: str
     depends: str
+    needs: str
 
 
 class Twin(NamedTuple):
@@ -261,8 +271,10 @@ class Gates(NamedTuple):
 class Checker:
     """Keeps every row as it was last, and checks every invariant after every commit."""
 
-    def __init__(self, world: Any, config: Any) -> None:
+    def __init__(self, world: Any, config: Any, checks: tuple[Check, ...] = ()) -> None:
+        """`checks` are the invariants of the parts that this seed plays."""
         self.world, self.config = world, config
+        self._checks: tuple[Check, ...] = CHECKS + checks
         self.connection = world.connection
         self.rows: dict[str, dict[int, Any]] = {name: {} for name in TABLES}
         self.runs: dict[str, Run] = {}
@@ -285,6 +297,8 @@ class Checker:
         gate."""
         self.skipped: set[tuple[str, int]] = set()
         """Steps that got their result from an operator."""
+        self.steered: set[tuple[str, str]] = set()
+        """For each run that operators steered while it undid itself: what they asked for."""
         self.last_seq: dict[str, int] = defaultdict(int)
         self.last_n: dict[str, int] = defaultdict(int)
         self.claims: dict[tuple[str, int], int] = defaultdict(int)
@@ -342,13 +356,15 @@ class Checker:
         commit = Commit(process, verb, asked, self.world.store_now(), changes)
         commit.tables = self.tables
         self.touched, self.tables = {}, set()
-        for check in CHECKS:
+        for check in self._checks:
             for wrong in check(self, commit):
                 self.broken.append(f"{check.__name__}: {wrong} (by {verb} of {process.name})")
         self._keep(commit)
         return commit
 
     def _keep(self, commit: Commit) -> None:
+        if commit.verb == "steer_undo":
+            self.steered.add((commit.asked["run_id"], commit.asked["act"]))
         for table, before, after in commit.changes:
             if table == "runs":
                 if after is not None:
@@ -356,7 +372,7 @@ class Checker:
                     if after.state == "undoing" and (before is None or before.ending is None):
                         self.undoing_from[after.id] = self.last_n[after.id]
                     (self.live.discard if after.state in RUN_ENDED else self.live.add)(after.id)
-                else:
+                elif commit.verb != "prune":  # what was removed is still judged at the end
                     self.runs.pop(before.id, None)
             elif table == "steps":
                 if after is not None:
@@ -365,7 +381,7 @@ class Checker:
                         self.skipped.add((after.run_id, after.n))
                     self.last_n[after.run_id] = max(self.last_n[after.run_id], after.n)
                     self.keys[after.run_id, after.key] = after.n
-                else:
+                elif commit.verb != "prune":
                     self.steps.pop((before.run_id, before.n), None)
                     self.keys.pop((before.run_id, before.key), None)
             elif table == "nodes" and after is not None:
@@ -397,6 +413,7 @@ class Checker:
 
 
 Broken = Iterable[str]
+Check = Callable[["Checker", Commit], Iterable[str]]
 
 
 def I1_one_outcome(checker: Checker, commit: Commit) -> Broken:
@@ -581,6 +598,28 @@ def _taken_over(checker: Checker, commit: Commit, before: Run, after: Run) -> bo
     above = next((run for _, _, run in commit.runs if run is not None and run.id == after.parent_id), None)
     above = above or checker.runs.get(after.parent_id or "")
     return above is not None and above.retry_of is not None
+
+
+def I33_as_reported(checker: Checker, commit: Commit) -> Broken:
+    """A step that its agent gave back is ready when the agent said, and its budgets are charged as the agent said."""
+    if commit.verb != "commit" or not commit.steps:
+        return
+    reports = {
+        (op.run_id, op.n, op.fence): op for op in commit.asked["ops"] if isinstance(op, RetryStep | HandBack)
+    }
+    if not reports:
+        return
+    for _, before, after in commit.steps:
+        if before is None or after is None or after.fence != before.fence + 1:
+            continue
+        op = reports.get((after.run_id, after.n, before.fence))
+        if op is None or after.state != "ready":
+            continue
+        excused = isinstance(op, HandBack) or op.excused
+        if after.excused - before.excused != excused:
+            yield f"step {after.n} of {after.run_id} was given back, and its attempt counts as {after.excused} excused ones"
+        if isinstance(op, RetryStep) and abs(after.ready_at - commit.now - op.delay_s) > 0.01:
+            yield f"step {after.n} of {after.run_id} is ready in {after.ready_at - commit.now:.3f} s, not in {op.delay_s:.3f} s"
 
 
 def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
@@ -807,6 +846,23 @@ def I19_in_its_time(checker: Checker, commit: Commit) -> Broken:
                 yield f"step {after.n} of {after.run_id} was claimed while its run is {run and run.state}"
 
 
+def I34_timeouts_are_kept(checker: Checker, commit: Commit) -> Broken:
+    """An attempt that begins has as long as its step declares, and the leader ends it only after that and the grace."""
+    for _, before, after in commit.steps:
+        if after is None:
+            continue
+        if commit.verb == "end_overdue" and before is not None and before.state == "running":
+            early_s = (before.complete_by or NEVER) + checker.config.timeout_grace_s - commit.now
+            if early_s > 0.001:
+                yield f"step {after.n} of {after.run_id} was ended {early_s:.3f} s before its time"
+        elif after.state == "running" and (before is None or before.state != "running"):
+            by = None if after.timeout_s is None else commit.now + after.timeout_s
+            if (by is None) != (after.complete_by is None) or abs(
+                (after.complete_by or 0) - (by or 0)
+            ) > 0.05:
+                yield f"step {after.n} of {after.run_id} must complete by {after.complete_by}, not by {by}"
+
+
 def I20_a_twin_counts_once(checker: Checker, commit: Commit) -> Broken:
     """A twin is made beside a step that runs, begins at another agent while the step is as it was, and ends once. The
     step takes the twin's outcome only together with the twin's end, and not while it is in quarantine."""
@@ -975,6 +1031,7 @@ CHECKS = (
     I6_within_capacity,
     I7_fences_rise,
     I8_attempts_are_claims,
+    I33_as_reported,
     I9_terminal_is_absorbing,
     I10_running_has_a_node,
     I11_one_order,
@@ -984,6 +1041,7 @@ CHECKS = (
     I17_no_orphans,
     I18_can_be_woken,
     I19_in_its_time,
+    I34_timeouts_are_kept,
     I20_a_twin_counts_once,
     I21_gates_are_kept,
     I22_breakers_go_by_rounds,

@@ -48,8 +48,7 @@ class Mutant(NamedTuple):
     """What is true of the product, and no longer true with the mutant."""
     switch: Switch
     within: int
-    """The simulation must find the mutant within this many seeds, beginning with `first`."""
-    first: int = 0
+    """The simulation must find the mutant within this many seeds."""
     part: str = ""
     """Only seeds that play this part count: see `parts.py`."""
 
@@ -57,9 +56,9 @@ class Mutant(NamedTuple):
 MUTANTS: list[Mutant] = []
 
 
-def mutant(claim: str, within: int, first: int = 0, part: str = "") -> Callable[[Switch], Switch]:
+def mutant(claim: str, within: int, part: str = "") -> Callable[[Switch], Switch]:
     def add(switch: Switch) -> Switch:
-        MUTANTS.append(Mutant(switch.__name__, claim, switch, within, first, part))
+        MUTANTS.append(Mutant(switch.__name__, claim, switch, within, part))
         return switch
 
     return add
@@ -81,15 +80,6 @@ def sql(stack: ExitStack, verb: str, old: str, new: str) -> None:
 def code(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
     assert hasattr(owner, name), f"{owner} has no {name}: change the mutant"
     stack.enter_context(patch.object(owner, name, new))
-
-
-def never_reconciled(stack: ExitStack) -> None:
-    """Switch off the regular reconciliation. Twice per lease, a node finds what it has forgotten in this way, so it would
-    hide a mutant that forgets something."""
-
-    async def do_nothing(self: Any) -> None: ...
-
-    code(stack, Node, "_reconcile_now_and_then", do_nothing)
 
 
 # --- fences -----------------------------------------------------------------------------------------------------------
@@ -132,11 +122,6 @@ def reclaims_live_leases(stack: ExitStack) -> None:
         "lease_until < (SELECT store_now())",
         "lease_until - 1.9 < (SELECT store_now())",
     )
-    _skips_the_second_look(stack)
-
-
-@mutant("was: a node that renewed its lease after the leader looked is not reclaimed", within=1, first=6377)
-def reclaims_without_a_second_look(stack: ExitStack) -> None:
     _skips_the_second_look(stack)
 
 
@@ -221,7 +206,7 @@ def retries_for_ever(stack: ExitStack) -> None:
 
 @mutant("the leader reclaims the steps of a node that is gone", within=60)
 def reclaim_leaves_steps_out(stack: ExitStack) -> None:
-    sql(stack, "lost_by", "WHERE state = 'running'", "WHERE state = 'running' AND 0")
+    sql(stack, "lost_by", "WHERE state = 'running'", "WHERE state = 'running' AND fence < 0")
 
 
 @mutant("a start is answered only after it is committed", within=200)
@@ -241,7 +226,7 @@ def parked_runs_sleep_for_ever(stack: ExitStack) -> None:
 
 @mutant("a timer fires even if no node has its run in memory", within=200)
 def sleeping_timers_never_fire(stack: ExitStack) -> None:
-    sql(stack, "due_timers", "WHERE s.state = 'waiting'", "WHERE s.state = 'waiting' AND 0")
+    sql(stack, "due_timers", "WHERE s.state = 'waiting'", "WHERE s.state = 'waiting' AND s.fence < 0")
 
 
 @mutant("a child that ends gives its outcome to its parent", within=60)
@@ -259,26 +244,6 @@ def nothing_is_reconciled(stack: ExitStack) -> None:
 @mutant("was: a node hands back what it claimed if the answer to the claim got lost", within=400)
 def lost_claims_stay_lost(stack: ExitStack) -> None:
     code(stack, Writer, "doubt", lambda self: None)
-
-
-@mutant("was: a run that was handed back and claimed again stays in memory", within=1, first=700)
-def leaves_memory_by_id(stack: ExitStack) -> None:
-    def leave(self: Any, owned: Any) -> None:
-        self.runs.pop(owned.run_id, None)
-        owned.decider.close()
-
-    never_reconciled(stack)
-    code(stack, Scheduler, "_leave", leave)
-
-
-@mutant("was: an agent without a free place hands back a step that arrives", within=1, first=2617)
-def agents_are_crowded(stack: ExitStack) -> None:
-    code(stack, Agent, "_is_crowded", lambda self, step: bool(self.places.overtake(step)))
-
-
-@mutant("was: only the owner of a run parks it", within=600)
-def any_node_parks(stack: ExitStack) -> None:
-    sql(stack, "park_runs", "AND +owner IS ?3", "AND ?3 IS NOT NULL")
 
 
 @mutant("was: a run that was parked before it asked for anything is claimed again", within=200)
@@ -606,3 +571,31 @@ def odd_signals_fail_the_run(stack: ExitStack) -> None:
         return seq
 
     code(stack, Decider, "deliver_signal", deliver_signal)
+
+
+# --- what only an invariant of the lease can see ------------------------------------------
+
+
+@mutant("a renewal extends the lease by as much as the node counts on", within=60)
+def leases_are_written_too_short(stack: ExitStack) -> None:
+    sql(stack, "renew", "lease_until = store_now() + ?2", "lease_until = store_now() + ?2 - 0.7")
+
+
+@mutant("a step that is tried again waits as long as its policy says", within=30)
+def retries_do_not_wait(stack: ExitStack) -> None:
+    sql(stack, "retry_steps", "ready_at = store_now() + ?4", "ready_at = store_now() + 0 * ?4")
+
+
+@mutant("a step that is handed back spends nothing", within=300)
+def hand_backs_are_charged(stack: ExitStack) -> None:
+    sql(stack, "hand_back_steps", "excused = excused + 1", "excused = excused")
+
+
+@mutant("the leader ends an attempt only after its grace", within=300)
+def the_leader_is_hasty(stack: ExitStack) -> None:
+    sql(stack, "overdue_steps", "store_now() - ?1", "store_now() - 0 * ?1")
+
+
+@mutant("an attempt may take as long as its step declares", within=30)
+def attempts_take_longer(stack: ExitStack) -> None:
+    sql(stack, "claim_steps", "complete_by = ?5 + timeout_s", "complete_by = ?5 + 10 * timeout_s")

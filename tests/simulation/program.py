@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -245,6 +246,10 @@ STEPS = {
 }  # fmt: skip
 
 
+UNDOABLE = {"book", "pay"}
+"""Steps that have an undo."""
+
+
 # --- the workflow -----------------------------------------------------------------------------------------------------
 
 
@@ -323,8 +328,23 @@ async def _walk(plan: Plan) -> Any:
             return None
         case ["fail"]:
             raise Refused
+        case [kind, *_]:
+            return await CASES[kind].walk(plan)
         case _:
             raise AssertionError(plan)
+
+
+class Case(NamedTuple):
+    """A kind of plan that a part of the simulation adds. See `parts/part.py`."""
+
+    draw: Callable[[Draw, int, bool], Plan]
+    """Draws such a plan, for a depth, and bounded or not."""
+    walk: Callable[[Plan], Awaitable[Any]]
+    foretell: Callable[[Plan], Any] = lambda plan: ANY
+    """Returns the expected result, or raises MustFail."""
+
+
+CASES: dict[str, Case] = {}
 
 
 @workflow
@@ -353,13 +373,14 @@ def expected_result(plan: Plan) -> Any:
             return tag
         case ["seq" | "par" | "group", parts]:
             return [expected_result(part) for part in parts]
-        case ["race" | "limit", *_] | ["wait", float()]:
+        case ["race" | "limit", *_]:
             return ANY
-        case ["wait", None]:
-            return ANY
-        case ["child", part] | ["again", _, part]:
-            if plan[0] == "again":
-                expected_result(plan[1])
+        case ["wait", limit]:
+            return WaitResult(limit is not None)
+        case ["child", part]:
+            return ChildResult(expected_result(part), _may_stick(part))
+        case ["again", first, part]:
+            expected_result(first)
             return expected_result(part)
         case ["named", run_id, _]:
             return NamedResult(run_id)
@@ -375,6 +396,8 @@ def expected_result(plan: Plan) -> Any:
                 return "stopped"
         case ["fail"]:
             raise MustFail
+        case [str() as kind, *_] if kind in CASES:
+            return CASES[kind].foretell(plan)
         case _:
             return None
 
@@ -385,10 +408,34 @@ class NamedResult(NamedTuple):
     run_id: str
 
 
+class ChildResult(NamedTuple):
+    """In an expected result: the result of a child, which gets signals of its own. A child that may stick may also
+    raise Refused."""
+
+    value: Any
+    may_stick: bool
+
+
+class WaitResult(NamedTuple):
+    """In an expected result: the value of a signal that the run got, or "no signal" if the wait had a limit."""
+
+    is_limited: bool
+
+
 class SagaResult(NamedTuple):
     """In an expected result: the value of a saga, or "undone" if a run that the saga waits for raised Refused."""
 
     value: Any
+
+
+def _may_stick(plan: Any) -> bool:
+    """True if a run of this plan may get stuck because a saga cannot undo its part. A person then moves it on, and it
+    ends undone."""
+    if not isinstance(plan, list):
+        return False
+    if plan[:1] == ["saga"] and plan[2] and "gives up" in json.dumps(plan[1]):
+        return True
+    return any(map(_may_stick, plan))
 
 
 def _may_refuse(expected: Any) -> bool:
@@ -400,8 +447,10 @@ def _may_refuse(expected: Any) -> bool:
             except MustFail:
                 return True
             return False
-        case SagaResult():
+        case SagaResult() | WaitResult():
             return False
+        case ChildResult(value, may_stick):
+            return may_stick or _may_refuse(value)
         case [*parts]:
             return any(map(_may_refuse, parts))
     return bool(expected == ANY)
@@ -411,10 +460,16 @@ SKIPPED = -1
 """The result that operators give to the steps they skip."""
 
 
-def matches(result: Any, expected: Any) -> bool:
-    """True if a run that succeeded may have this result."""
+def matches(result: Any, expected: Any, heard: list[str] | None = None) -> bool:
+    """True if a run that succeeded may have this result. `heard` gets what its waits returned."""
     if expected == ANY or result == SKIPPED:
         return True
+    if isinstance(expected, WaitResult):
+        if result == "no signal":
+            return expected.is_limited
+        if heard is not None:
+            heard.append(result)
+        return isinstance(result, str)
     if isinstance(expected, NamedResult):
         if result == "conflict":
             return True
@@ -422,13 +477,15 @@ def matches(result: Any, expected: Any) -> bool:
             return matches(result, expected_result(ledger.simulation.plan_of(expected.run_id)))
         except MustFail:
             return False
+    if isinstance(expected, ChildResult):
+        return matches(result, expected.value)
     if isinstance(expected, SagaResult):
-        return (result == "undone" and _may_refuse(expected.value)) or matches(result, expected.value)
+        return (result == "undone" and _may_refuse(expected.value)) or matches(result, expected.value, heard)
     if isinstance(expected, list):
         return (
             isinstance(result, list)
             and len(result) == len(expected)
-            and all(matches(one, other) for one, other in zip(result, expected, strict=True))
+            and all(matches(one, other, heard) for one, other in zip(result, expected, strict=True))
         )
     return bool(result == expected)
 
@@ -444,6 +501,8 @@ def signals_awaited(plan: Any) -> int:
 
 # --- drawing plans ----------------------------------------------------------------------------------------------------
 
+USUAL = ("work", "book", "book", "pay", "compute")
+"""Steps that all seeds draw from. One that is listed twice is drawn twice as often."""
 BEHAVIOURS = (
     "ok",
     "ok",
@@ -468,14 +527,14 @@ class Draw:
         self,
         dice: Random,
         others: list[str],
-        steps: tuple[str, ...] = ("work", "book", "book", "pay", "compute"),
+        steps: tuple[str, ...] = USUAL,
         behaviours: tuple[str, ...] = BEHAVIOURS,
         named: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (),
     ) -> None:
         """Runs may send signals to `others`, and may start or join those in `named` as children. `kinds` are drawn beside
         the kinds of parts that all seeds draw from."""
-        self._dice, self._others, self._named = dice, others, named
+        self.dice, self._others, self._named = dice, others, named
         self._steps, self._behaviours = steps, behaviours
         self.tags = 0
         self._kinds = dice.sample(
@@ -501,13 +560,13 @@ class Draw:
 
     def program(self) -> Plan:
         """Draw a whole workflow. Some workflows fail at their end, or continue as new."""
-        dice = self._dice
-        parts = [self._part(dice.randint(1, 3), bounded=False) for _ in range(dice.randint(1, 4))]
+        dice = self.dice
+        parts = [self.part(dice.randint(1, 3), bounded=False) for _ in range(dice.randint(1, 4))]
         plan: Plan = ["seq", parts]
         if dice.random() < 0.35:
             parts.append(["fail"])
         if dice.random() < 0.12:
-            then = [self._do(), self._do()]
+            then = [self.do(), self.do()]
             if dice.random() < 0.5:
                 then.insert(0, ["wait", None])
                 parts.append(["wait", None])
@@ -518,15 +577,15 @@ class Draw:
         """Draw a whole workflow that begins with some parallel steps. So more steps run in the same time."""
         plan = self.program()
         first = plan[1] if plan[0] == "again" else plan
-        first[1].insert(0, ["par", [self._do() for _ in range(self._dice.randint(2, 3))]])
+        first[1].insert(0, ["par", [self.do() for _ in range(self.dice.randint(2, 3))]])
         return plan
 
     def bounded(self) -> Plan:
         """Draw a workflow that waits for no signal without a time limit, because that signal may never come."""
-        return ["seq", [self._part(1, bounded=True) for _ in range(self._dice.randint(1, 3))]]
+        return ["seq", [self.part(1, bounded=True) for _ in range(self.dice.randint(1, 3))]]
 
-    def _do(self) -> Plan:
-        dice = self._dice
+    def do(self) -> Plan:
+        dice = self.dice
         self.tags += 1
         name = dice.choice(self._steps)
         how = dice.choice(self._behaviours)
@@ -534,20 +593,20 @@ class Draw:
             how = "stop"
         return ["do", name, self.tags, how]
 
-    def _part(self, depth: int, *, bounded: bool) -> Plan:
+    def part(self, depth: int, *, bounded: bool) -> Plan:
         """Draw a part of a workflow. A bounded part waits for no signal without a time limit."""
-        dice = self._dice
+        dice = self.dice
         kind = dice.choice(self._kinds) if depth > 0 and dice.random() < 0.6 else "do"
         match kind:
             case "par" | "group":
-                return [kind, [self._part(depth - 1, bounded=bounded) for _ in range(dice.randint(2, 3))]]
+                return [kind, [self.part(depth - 1, bounded=bounded) for _ in range(dice.randint(2, 3))]]
             case "race":
                 return [
                     "race",
-                    [self._part(depth - 1, bounded=bounded), ["nap", dice.choice((0.05, 0.3, 1.0))]],
+                    [self.part(depth - 1, bounded=bounded), ["nap", dice.choice((0.05, 0.3, 1.0))]],
                 ]
             case "limit":
-                return ["limit", dice.choice((0.1, 0.5, 2.0)), self._part(depth - 1, bounded=bounded)]
+                return ["limit", dice.choice((0.1, 0.5, 2.0)), self.part(depth - 1, bounded=bounded)]
             case "nap":
                 return ["nap", dice.choice((0.01, 0.2, 1.0, 2.0))]
             case "wait":
@@ -556,7 +615,7 @@ class Draw:
                 self.tags += 1
                 return ["send", dice.choice(self._others), f"sent {self.tags}"]
             case "child":
-                parts = [self._part(depth - 1, bounded=True) for _ in range(dice.randint(1, 2))]
+                parts = [self.part(depth - 1, bounded=True) for _ in range(dice.randint(1, 2))]
                 return ["child", ["seq", parts]]
             case "named":
                 named = ["named", dice.choice(self._named), dice.random() < 0.6]
@@ -564,11 +623,11 @@ class Draw:
             case "saga":
                 return [
                     "saga",
-                    ["seq", [self._do(), self._part(depth - 1, bounded=True)]],
+                    ["seq", [self.do(), self.part(depth - 1, bounded=True)]],
                     dice.random() < 0.6,
                 ]
             case "try":
-                return ["try", self._do()]
+                return ["try", self.do()]
             case "keep":
                 return ["keep"]
             case "undo with":
@@ -576,4 +635,6 @@ class Draw:
                 return ["undo with", self.tags]
             case "publish":
                 return ["publish", f"message {dice.randint(1, 9)}"]
-        return self._do()
+        if kind in CASES:
+            return CASES[kind].draw(self, depth, bounded)
+        return self.do()

@@ -8,29 +8,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
-from pathlib import Path
+from functools import partial
+from itertools import count, islice
 from typing import Any
 
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
 from tests.simulation.parts import Parts
-from tests.simulation.simulation import FAULTS_S, Result, simulate
+from tests.simulation.simulation import DATABASE_ERROR, FAULTS_S, Result, simulate
 from tests.simulation.sometimes import SOMETIMES
 
 CHUNK = 50
-KEPT = Path(__file__).with_name("seeds.txt")
+FRESH = 10_000_000
+"""The first of the seeds with which mutants are counted. No number of seeds was chosen by looking at them."""
+OTHER_CHECKS = {"a": "callback", "no": "spins"}
+"""Names of checks whose findings begin with another word: a callback that raised, and time that does not pass."""
 REACHED_WITHIN = 1300
 """Every rare state is reached within this many seeds, or there is something wrong with the simulation."""
-
-
-def kept_seeds() -> dict[int, str]:
-    """Return the seeds that once found something, and what they found."""
-    found = {}
-    for line in KEPT.read_text("utf-8").splitlines():
-        if line.strip() and not line.startswith("#"):
-            seed, _, what = line.partition(" ")
-            found[int(seed)] = what.strip()
-    return found
 
 
 def replay_command(seed: int) -> str:
@@ -127,24 +120,98 @@ class Survived(Exception):
     """No seed found a mutant."""
 
 
-def hunt(mutant: Mutant) -> tuple[int, str]:
-    """Return how many seeds it took to find the mutant, and what it broke. Raises Survived when it is not found."""
+class NotAsPlanted(Exception):
+    """A mutant died of a database error, which shows nothing about the promise that it breaks."""
+
+
+def hunt(mutant: Mutant, first: int = 0) -> tuple[int, str]:
+    """Return how many seeds it took to find the mutant, beginning with `first`, and what it broke. Raises Survived when
+    it is not found, and NotAsPlanted when SQLite refuses one of its statements."""
     with switched_on(mutant):
-        for tried, seed in zip(
-            range(1, mutant.within + 1), seeds_with(mutant.part, mutant.first), strict=False
-        ):
-            result = simulate(seed)
-            if result.broken:
-                return tried, result.broken[0]
+        for tried, seed in enumerate(islice(seeds_with(mutant.part, first), mutant.within), 1):
+            if broken := _broken_by(mutant, seed):
+                return tried, broken[0]
     raise Survived(
         f"{mutant.name} survived {mutant.within} seeds. No check notices that this is no longer true: {mutant.claim}"
     )
 
 
+def _broken_by(mutant: Mutant, seed: int) -> list[str]:
+    """Return what the mutant broke in this seed. A constraint of the database that it broke does not count: it keeps the
+    mutant from what it is planted for, and another seed must find that."""
+    broken = simulate(seed).broken
+    refused = [what for what in broken if what.startswith(DATABASE_ERROR)]
+    for what in refused:
+        if "ConstraintError" not in what:
+            raise NotAsPlanted(f"{mutant.name}, seed {seed}: {what}")
+    return [] if refused else broken
+
+
+class Census:
+    """How many of some seeds find a mutant, and which checks notice it."""
+
+    def __init__(self, mutant: Mutant, seeds: int) -> None:
+        self.mutant, self.seeds, self.found = mutant, seeds, 0
+        self.by: Counter[str] = Counter()
+        """By check, how many seeds it found the mutant in."""
+        self.alone: Counter[str] = Counter()
+        """The same, where no other check noticed anything."""
+
+    def add(self, broken: list[str]) -> None:
+        checks = {check_of(what) for what in broken}
+        self.found += bool(checks)
+        self.by.update(checks)
+        if len(checks) == 1:
+            self.alone.update(checks)
+
+    def as_json(self) -> dict[str, Any]:
+        by = dict(sorted(self.by.items()))
+        alone = dict(sorted(self.alone.items()))
+        return {"found": self.found, "of": self.seeds, "part": self.mutant.part, "by": by, "alone": alone}
+
+
+def census(mutant: Mutant, seeds: int, first: int = FRESH) -> Census:
+    """Count how many seeds find the mutant. These seeds are none that anybody has tried before."""
+    found = Census(mutant, seeds)
+    with switched_on(mutant):
+        for seed in islice(seeds_with(mutant.part, first), seeds):
+            found.add(_broken_by(mutant, seed))
+    return found
+
+
+def _count_one(name: str, seeds: int) -> tuple[str, dict[str, Any]]:
+    return name, census(find_mutants([name])[0], seeds).as_json()
+
+
+def count_all(names: list[str], seeds: int, processes: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Count each of these mutants, in this many processes."""
+    one = partial(_count_one, seeds=seeds)
+    if processes <= 1:
+        yield from map(one, names)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, quietly) as pool:
+        yield from pool.imap(one, names)
+
+
+def kills_alone(counted: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """Return for each check the mutants that no other check noticed in any seed."""
+    only: dict[str, list[str]] = {}
+    for name, found in counted.items():
+        if len(found["by"]) == 1:
+            only.setdefault(next(iter(found["by"])), []).append(name)
+    return only
+
+
+def check_of(broken: str) -> str:
+    """Return the name of the check that found this: of an invariant, of a promise, or `callback`."""
+    name = broken.split(":", 1)[0].split(" ", 1)[0]
+    return name.split("_", 1)[0] if name[:1] in "IG" and name[1:2].isdigit() else OTHER_CHECKS.get(name, name)
+
+
 def seeds_with(part: str, first: int = 0) -> Iterator[int]:
     """Yield the seeds that play this part; without one, all seeds."""
     for seed in count(first):
-        if not part or getattr(Parts(seed, faults_s=FAULTS_S), part):
+        if not part or Parts(seed, faults_s=FAULTS_S).plays(part):
             yield seed
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
 from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
@@ -30,20 +31,24 @@ from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
 from holdfast.node import Node
 from holdfast.sketch import bucket_of
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, RetryStep
+from holdfast.store.operations import HandBack, Hop, RetryStep, Start
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
 from holdfast.workflow import registry
 from holdfast.workflow.here import here, here_var
+from holdfast.workflow.step import Step
 from tests.lifecycle import Watch
 from tests.simulation import program
 from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
 from tests.simulation.invariants import Checker, Commit
 from tests.simulation.ledger import DONE, Book, ledger
+from tests.simulation.nodes import WatchedProcess
 from tests.simulation.parts import NAMESPACES, USUAL_S, Parts
+from tests.simulation.parts.threads import CHILDREN
+from tests.simulation.schedule import Schedule, drawn_parts, unusual
 from tests.simulation.sometimes import observe
 
 FAULTS_S = 5.0
@@ -54,7 +59,11 @@ CALLBACKS_AT_ONCE_MAX = 20_000
 """Callbacks without any time passing. A loop that spins would otherwise hang the seed instead of failing it."""
 RETRIES_S = 8.0
 """Until when operators retry what has ended."""
+LEASE_PRECISION_S = 0.02
+"""How much longer a node may believe that it has its lease, because its clock is slow."""
 ROLES = ("scheduler", "agent", "supervisor")
+DATABASE_ERROR = "a database error"
+"""Begins what is broken when SQLite refuses a statement."""
 
 
 class Result:
@@ -70,12 +79,22 @@ class Result:
         self.runs: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.sometimes: Counter[str] = Counter()
+        self.schedule = Schedule(seed)
 
 
 class Simulation(World):
-    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+    process_type = WatchedProcess
+
+    def __init__(
+        self,
+        seed: int,
+        trace: Callable[[str], None] | None = None,
+        schedule: Schedule | None = None,
+    ) -> None:
+        """With a schedule, play what it says in place of what the seed draws."""
         self.dice = Random(f"simulation/{seed}")
         self.result = Result(seed)
+        self._given = schedule
         self.trace = trace
         config = Config(
             lease_s=2.0,
@@ -101,10 +120,16 @@ class Simulation(World):
         self.parts = Parts(seed, faults_s=FAULTS_S)
         if self.parts.any:
             config = structs.replace(config, **self.parts.settings())
+        for part in self.parts:
+            config = structs.replace(config, **part.settings())
         self.swarm = Swarm(Random(f"swarm/{seed}"))
+        if schedule is not None:
+            config = schedule.config()
+            schedule.set_parts(self.parts)
+            self.swarm.rates = schedule.rates
         self.seams = Seams(self, self.swarm)
         super().__init__(seed, config=config, faults=self.seams)
-        self.checker = Checker(self, config)
+        self.checker = Checker(self, config, tuple(check for part in self.parts for check in part.checks))
         self.book = Book()
         self.plans: dict[str, program.Plan] = {}
         self.accepted: dict[str, None] = {}
@@ -119,8 +144,17 @@ class Simulation(World):
         self._driving: list[asyncio.Task[Any]] = []
         self.shared: dict[str, program.Plan] = {}
         """Runs that other runs start or join by their ids, and that no caller starts."""
+        self.limits_s: dict[str, float | None] = {}
+        """How long each run may take: see `parts/deadlines.py`."""
+        self.skipped: dict[tuple[str, str], int] = {}
+        """For each effect (run, key) whose undo an operator skipped: when its run learned that. See
+        `parts/steering.py`."""
+        self.pruned: set[str] = set()
+        """Runs that were removed: see `parts/retention.py`."""
         self._retrying: asyncio.Task[None] | None = None
         self._instant, self._instant_began_with = 0.0, 0
+        self._ghosts: set[asyncio.Task[Any]] = set()
+        """Tasks that write something again, as a network does that delivers a message twice. They look at no lease."""
 
     @property
     def healed(self) -> bool:
@@ -156,8 +190,7 @@ class Simulation(World):
     def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
         self.result.commits += 1
         if verb == "renew":
-            self.leased_until[asked["node"]] = self.loop.now + self.config.lease_s
-            self.checker.renewed(asked["node"], self.store_now() + self.config.lease_s)
+            self.checker.renewed(asked["node"], self._read_lease(asked["node"]))
             self.log(f"{process.name} renew")
             return
         commit = self.checker.look(process, verb, asked)
@@ -167,17 +200,40 @@ class Simulation(World):
             self.checker.broken = []
         node = asked.get("node")
         if verb == "register" and node is not None:
-            self.leased_until[node] = self.loop.now + self.config.lease_s
+            self._read_lease(node)
         self._log_commit(process, verb, commit)
         observe(self, commit)
+        for part in self.parts:
+            part.observe(self, commit)
         if not self.healed and self.swarm["doubled"]:
             if verb == "commit":
                 self._double(process, asked)
             elif verb == "end_twin":
                 self._double_twin(process, asked)
 
+    def _read_lease(self, node: str) -> float:
+        """Read when the lease of a node ends, and return that. It is in the node's row, and nobody else knows it."""
+        until: float = self.connection.execute("SELECT lease_until FROM nodes WHERE id = ?", (node,)).get
+        lasts_s = until - self.store_now()
+        self.leased_until[node] = self.loop.now + lasts_s
+        if lasts_s > self.config.lease_s + 0.001:
+            self.broke(f"I3 the lease of {node} lasts for {lasts_s:.3f} s, not for {self.config.lease_s} s")
+        return until
+
+    def asking(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
+        """Check that a node begins to write only while it has its lease. It needs none for a start."""
+        if verb == "commit" and not all(type(op) is Start for op in asked["ops"]):
+            if asyncio.current_task() in self._ghosts:
+                return
+            late_s = self.loop.now - self.leased_until.get(asked["node"], 0.0)
+            if late_s > LEASE_PRECISION_S:
+                self.broke(f"I27 {asked['node']} began to write {late_s:.3f} s after its lease had ended")
+
     def rolled_back(self) -> None:
         self.checker.forget()
+
+    def refused(self, process: Process, verb: str, error: Exception) -> None:
+        self.broke(f"{DATABASE_ERROR} in {verb} of {process.name}: {error!r}")
 
     def _log_commit(self, process: Process, verb: str, commit: Commit) -> None:
         rows = [
@@ -210,6 +266,16 @@ class Simulation(World):
         self._demand_lease("began")
         return node
 
+    def hands_over(self, assignment: Assignment) -> None:
+        """Check that an agent has its lease when it is about to begin a step."""
+        process = PROCESS.get()
+        assert isinstance(process, Process)
+        late_s = self.loop.now - self.leased_until.get(process.node.id, 0.0)
+        if late_s > LEASE_PRECISION_S:
+            self.broke(
+                f"I27 {process.node.id} began step {assignment.n} of {assignment.run_id} {late_s:.3f} s after its lease had ended"
+            )
+
     def _is_twin(self, process: Process, run_id: str, n: int) -> bool:
         agent = process.node.agent
         assignment = None if agent is None else agent.assignments.get((run_id, n, True))
@@ -232,6 +298,10 @@ class Simulation(World):
             if self.dice.random() < 0.2:
                 await asyncio.sleep(self.dice.random() * 3)
             raise ConnectionError("the shop is down")
+
+    async def play_child(self, step: Step[Any, Any], arguments: Any) -> Any:
+        """Play the process of an isolated step, and return its result."""
+        return await step.shape.call(CHILDREN[step.name], arguments)
 
     async def kill_process(self) -> None:
         """Kill the process that runs this step."""
@@ -272,22 +342,25 @@ class Simulation(World):
         process = PROCESS.get()
         assert isinstance(process, Process)
         until = self.leased_until.get(process.node.id, 0.0)
-        if self.loop.now > until + 0.02 and self.resumed_at.get(process) != self.loop.now:
+        if self.loop.now > until + LEASE_PRECISION_S and self.resumed_at.get(process) != self.loop.now:
             self.broke(
                 f"G2 {here.key} {what} {self.loop.now - until:.3f} s after the lease of its node had ended"
             )
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    def _spawn(self, roles: tuple[str, ...]) -> Process:
+    def spawn(self, roles: tuple[str, ...]) -> Process:
         self._names += 1
         skew = self.swarm["skew"]
         process = self.process(
             f"p{self._names}",
             roles=roles,
+            labels=[label for part in self.parts for label in part.labels()],
             skew_s=self.dice.uniform(-100, 100) if skew else 0.0,
             rate=1 + self.dice.uniform(-0.002, 0.002) if skew else 1.0,
         )
+        for part in self.parts:
+            part.spawned(self, process)
         process.run_task(self._opening(process))
         self.log(f"{process.name} starts: {','.join(roles)}")
         return process
@@ -323,7 +396,7 @@ class Simulation(World):
             self.sometimes("a process was killed in the middle of a step")
         if not self.healed:
             after_s = self.dice.choice((0.1, 0.5, 2.0))
-            self._later(after_s, lambda: self._spawn(process.roles))
+            self._later(after_s, lambda: self.spawn(process.roles))
 
     def resume(self, process: Process) -> None:
         if not process.dead and process.missed is not None:
@@ -336,7 +409,8 @@ class Simulation(World):
 
     # --- what happens by itself -----------------------------------------------------------------------------------------
 
-    def _plan_faults(self) -> None:
+    def _plan_faults(self) -> list[tuple[str, float]]:
+        """Plan the faults that come by themselves, and return them with their times."""
         dice = self.swarm.dice
         actions: dict[str, Callable[[], None]] = {
             "kill": self._kill_one,
@@ -349,13 +423,19 @@ class Simulation(World):
             "clock": self._step_clock,
             "drain": self._drain_one,
         }
-        for kind, act in actions.items():
+        faults: list[tuple[str, float]] = []
+        for kind in actions:
             at = 0.0
             while rate := self.swarm[kind]:
                 at += dice.expovariate(rate / 1.5)
                 if at > FAULTS_S - 0.5:
                     break
-                self._later(at, self._fault(kind, act))
+                faults.append((kind, at))
+        if self._given is not None:
+            faults = self._given.faults
+        for kind, at in faults:
+            self._later(at, self._fault(kind, actions[kind]))
+        return faults
 
     def _fault(self, kind: str, act: Callable[[], None]) -> Callable[[], None]:
         def do() -> None:
@@ -422,7 +502,7 @@ class Simulation(World):
                 await process.close(self.config.drain_s)
                 super(Simulation, self).kill(process)
                 self.sometimes("a process left and was replaced")
-                self._spawn(process.roles)
+                self.spawn(process.roles)
 
             process.run_task(leave())
 
@@ -444,7 +524,7 @@ class Simulation(World):
                     self.broke(f"G2 the same {type(op).__name__} was accepted twice: {op}")
                 self.sometimes(f"a doubled {type(op).__name__} was {answer}")
 
-            process.run_task(again())
+            self._ghosts.add(process.run_task(again()))
 
     def _double_twin(self, process: Process, asked: dict[str, Any]) -> None:
         if self.parts.hedge:
@@ -469,6 +549,8 @@ class Simulation(World):
     def _draw_runs(self) -> None:
         dice = self.dice
         ids = [f"r{i}" for i in range(1, dice.choice((1, 2, 2, 3, 4)) + 1)]
+        if self._given is not None:
+            ids = list(self._given.plans)
         for run_id in ids:
             others = [other for other in ids if other != run_id]
             if self.parts.families:
@@ -477,23 +559,44 @@ class Simulation(World):
                 draw = program.Draw(self.parts.dice, others, self.parts.steps(), self.parts.behaviours())
                 self.plans[run_id] = draw.wide()
             else:
-                self.plans[run_id] = program.Draw(dice, others).program()
-            self._drive(self._start(run_id))
+                self.plans[run_id] = self._draw_plan(others)
+            if self._given is not None:
+                self.plans[run_id] = self._given.plans[run_id]
+            self.drive(self._start(run_id))
             for i in range(program.signals_awaited(self.plans[run_id])):
-                self._drive(self._send(run_id, f"key {i}"))
+                self.drive(self._send(run_id, f"key {i}"))
             if self.parts.odd:
-                self._drive(self._send_odd(run_id))
+                self.drive(self._send_odd(run_id))
             for kind, act in (("cancel", self._cancel), ("hold", self._hold), ("retry now", self._retry_now)):
                 if self.swarm[kind] and dice.random() < 0.7:
-                    self._drive(act(run_id))
+                    self.drive(act(run_id))
+        if self._given is not None:
+            self.shared = self._given.shared
         for scope, after_s, for_s in self.parts.holds:
-            self._drive(self._hold_gate(scope, after_s, for_s))
+            self.drive(self._hold_gate(scope, after_s, for_s))
         for how, after_s, for_s in self.parts.forces:
-            self._drive(self._force_breaker(how, after_s, for_s))
+            self.drive(self._force_breaker(how, after_s, for_s))
         if self.parts.resolves:
-            self._drive(self._resolve())
+            self.drive(self._resolve())
+        for part in self.parts:
+            part.begin(self)
         if self.parts.retries:
             self._retrying = self.loop.create_task(self._retry_ended())
+
+    def _draw_plan(self, others: list[str]) -> program.Plan:
+        """Draw a plan of what all seeds draw from, and of what the parts add."""
+        parts = self.parts.more
+        draw = program.Draw(
+            parts[0].dice if parts else self.dice,
+            others,
+            program.USUAL + tuple(name for part in parts for name in part.steps()),
+            program.BEHAVIOURS + tuple(how for part in parts for how in part.behaviours()),
+            kinds=tuple(kind for part in parts for kind in part.kinds()),
+        )
+        plan = draw.program()
+        for part in parts:
+            plan = part.finished(plan)
+        return plan
 
     def _draw_family(self, others: list[str]) -> program.Plan:
         parts, dice = self.parts, self.parts.later
@@ -509,10 +612,10 @@ class Simulation(World):
         named = (*others, *self.shared, *self.shared) if parts.names else ()
         return program.Draw(dice, others, behaviours=behaviours, named=named, kinds=kinds).program()
 
-    def _drive(self, coro: Coroutine[Any, Any, None]) -> None:
+    def drive(self, coro: Coroutine[Any, Any, None]) -> None:
         self._driving.append(self.loop.create_task(coro))
 
-    async def _asked(self, ask: Callable[[Process], Coroutine[Any, Any, Any]], *, tries: int = 1000) -> Any:
+    async def asked(self, ask: Callable[[Process], Coroutine[Any, Any, Any]], *, tries: int = 1000) -> Any:
         """Ask some process, and another one when it does not answer. Return None when none did."""
         for _ in range(tries):
             working = self.working
@@ -532,8 +635,15 @@ class Simulation(World):
         workflow, plan = program.program.using(id=run_id), json.dumps(self.plans[run_id])
         if self.parts.any:
             workflow = workflow.using(namespace=self.parts.dice.choice(NAMESPACES))
+        for part in self.parts:
+            workflow = part.using(self, workflow, run_id)
         self.log(f"start {run_id} {plan}")
-        await self._asked(lambda process: process.start(workflow, plan))
+        tries = 1 if self.parts.plays("retention") else 1000
+        while (
+            await self.asked(lambda process: process.start(workflow, plan), tries=tries) is None
+            and run_id not in self.checker.runs  # else it would be started again after it was removed
+        ):
+            pass
         self.accepted[run_id] = None
         self.log(f"accepted {run_id}")
 
@@ -542,13 +652,13 @@ class Simulation(World):
         while run_id not in self.accepted:  # noqa: ASYNC110  in virtual time, polling costs nothing
             await asyncio.sleep(0.3)
         payload = json.dumps(key).encode()
-        await self._asked(
+        await self.asked(
             lambda process: process.store.operators.send_signal(NewSignal(run_id, "note", key, payload))
         )
 
     async def _cancel(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
-        answer = await self._asked(
+        answer = await self.asked(
             lambda process: process.store.operators.cancel_run(run_id, "sim", "no more"), tries=4
         )
         if answer is not None:
@@ -557,24 +667,24 @@ class Simulation(World):
     async def _hold(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
         if (
-            await self._asked(lambda process: process.store.operators.hold(run_id, "sim", "wait"), tries=4)
+            await self.asked(lambda process: process.store.operators.hold(run_id, "sim", "wait"), tries=4)
             is None
         ):
             return
         self.sometimes("a run was held")
         await asyncio.sleep(self.dice.random() * 2)
-        await self._asked(lambda process: process.store.operators.release(run_id, "sim", "go on"))
+        await self.asked(lambda process: process.store.operators.release(run_id, "sim", "go on"))
 
     async def _retry_now(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
-        await self._asked(lambda process: process.store.operators.retry_now(run_id, "sim"), tries=3)
+        await self.asked(lambda process: process.store.operators.retry_now(run_id, "sim"), tries=3)
 
     async def _send_odd(self, run_id: str) -> None:
         """Send a signal that does not fit, as someone does who does not know what the workflow waits for."""
         dice = self.parts.later
         await asyncio.sleep(dice.random() * 2)
         signal = NewSignal(run_id, "note", "odd", b'{"not": "text"}')
-        await self._asked(lambda process: process.store.operators.send_signal(signal), tries=8)
+        await self.asked(lambda process: process.store.operators.send_signal(signal), tries=8)
 
     async def _retry_ended(self) -> None:
         """Retry runs that have failed, were cancelled or undone, as an operator does; sometimes twice."""
@@ -592,9 +702,9 @@ class Simulation(World):
                 left -= 1
                 run_id = dice.choice(ended)
                 self.log(f"retry {run_id}")
-                first = await self._asked(partial(_retry_run, run_id), tries=3)
+                first = await self.asked(partial(_retry_run, run_id), tries=3)
                 if first is not None and dice.random() < 0.4:
-                    second = await self._asked(partial(_retry_run, run_id), tries=3)
+                    second = await self.asked(partial(_retry_run, run_id), tries=3)
                     if second not in (None, first):
                         self.broke(f"G1 run {run_id} was retried as {first} and as {second}")
 
@@ -608,20 +718,20 @@ class Simulation(World):
         }[scope]
         asked: dict[str, Any] = {"everything" if scope == "all" else scope: value}
         await asyncio.sleep(after_s)
-        if await self._asked(lambda process: process.gates.hold(**asked), tries=4) is None:
+        if await self.asked(lambda process: process.gates.hold(**asked), tries=4) is None:
             # There was no answer, but the hold may be there all the same.
             await asyncio.sleep(0.5)
         else:
             self.log(f"held {asked}")
         await asyncio.sleep(for_s)
-        await self._asked(lambda process: process.gates.release(**asked))
+        await self.asked(lambda process: process.gates.release(**asked))
         self.log(f"released {asked}")
 
     async def _force_breaker(self, act: str, after_s: float, for_s: float) -> None:
         await asyncio.sleep(after_s)
-        await self._asked(lambda process: getattr(process.gates, act)("shop"), tries=4)
+        await self.asked(lambda process: getattr(process.gates, act)("shop"), tries=4)
         await asyncio.sleep(for_s)
-        await self._asked(lambda process: process.gates.reset("shop"))
+        await self.asked(lambda process: process.gates.reset("shop"))
 
     async def _resolve(self) -> None:
         """Look at quarantine now and then and decide, as an operator does."""
@@ -633,18 +743,22 @@ class Simulation(World):
                 act = dice.choice(("release", "skip", "fail"))
                 if any(step.key.startswith(UNDO_PREFIX) for step in waiting if step.run_id == run_id):
                     act = "release"
-                await self._asked(partial(_resolve_quarantine, run_id, act), tries=2)
+                await self.asked(partial(_resolve_quarantine, run_id, act), tries=2)
 
     async def _tend(self) -> None:
         """After the heal, do what an operator does who sees a run held or stuck."""
         while True:
             await asyncio.sleep(1.0)
+            quarantined = {one.run_id for one in self.checker.steps.values() if one.ready_at > NEVER / 2}
             for run in list(self.checker.runs.values()):
                 if run.state == "held":
-                    await self._asked(partial(_release, run.id), tries=2)
+                    await self.asked(partial(_release, run.id), tries=2)
+                elif run.state == "running" and run.deadline is not None and run.id in quarantined:
+                    # It is not stuck, because its deadline would end it.
+                    await self.asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
                 elif run.state == "stuck":
-                    await self._asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
-                    await self._asked(partial(_retry_undo, run.id), tries=2)
+                    await self.asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
+                    await self.asked(partial(_retry_undo, run.id), tries=2)
                 elif run.state == "running" and run.retry_of is not None:
                     await self._send_again(run.id)
 
@@ -653,7 +767,7 @@ class Simulation(World):
         for step in list(self.checker.steps.values()):
             if step.run_id == run_id and step.kind == "signal" and step.state == "waiting":
                 signal = NewSignal(run_id, "note", f"again {step.n}", b'"again"')
-                await self._asked(partial(_send_signal, signal), tries=2)
+                await self.asked(partial(_send_signal, signal), tries=2)
 
     # --- one seed -----------------------------------------------------------------------------------------------------------
 
@@ -663,10 +777,23 @@ class Simulation(World):
         states = Watch(self.connection)
         if self.parts.hedge:
             self._learn_before()
-        for roles in self._draw_roles():
-            self._spawn(roles)
+        roles = list(self._draw_roles())
+        if self._given is not None:
+            roles = self._given.roles
+        for one in roles:
+            self.spawn(one)
         self._draw_runs()
-        self._plan_faults()
+        faults = self._plan_faults()
+        result.schedule = Schedule(
+            seed=result.seed,
+            settings=unusual(self.config),
+            parts=drawn_parts(self.parts),
+            rates=self.swarm.rates,
+            faults=faults,
+            roles=roles,
+            plans=self.plans,
+            shared=self.shared,
+        )
         if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
             self._heal()
             self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
@@ -715,8 +842,10 @@ class Simulation(World):
             self.resume(process)
         roles = {role for process in self.living for role in process.roles}
         if not roles.issuperset(ROLES):
-            self._spawn(ROLES)
-        self._drive(self._tend())
+            self.spawn(ROLES)
+        for part in self.parts:
+            part.heal(self)
+        self.drive(self._tend())
 
     def _all_ended(self) -> bool:
         loop = self.loop
@@ -729,6 +858,8 @@ class Simulation(World):
         if self.checker.live or len(self.accepted) < len(self.plans):
             return False
         if self._retrying is not None and not self._retrying.done():
+            return False
+        if self.parts.more and any(True for part in self.parts for _ in part.waits_for(self)):
             return False
         return not (self._open_breakers() or self._live_twins())
 
@@ -759,6 +890,9 @@ class Simulation(World):
             self.broke(f"G4 the breaker of {name} did not close: {self.checker.breakers[name]}")
         for place in self._live_twins():
             self.broke(f"G4 the twin of {place} was never ended: {self.checker.twins[place]}")
+        for part in self.parts:
+            for what in part.waits_for(self):
+                self.broke(f"G4 {what}")
         if not self.result.broken:
             for wrong in check_endings(self):
                 self.broke(wrong)
@@ -812,20 +946,27 @@ async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:
 
 
 @contextmanager
-def alone(*, newer: bool) -> Iterator[None]:
-    """Hide all steps and workflows but the simulation's own, and log nothing. `newer`: also show the steps that only
-    some seeds play."""
+def alone(parts: Parts) -> Iterator[None]:
+    """Hide all steps and workflows but the simulation's own, and log nothing. Also hide the steps of parts that this
+    seed does not play."""
     steps, workflows = dict(registry.steps), dict(registry.workflows)
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    mine, left_out = program.__name__, () if newer else {step.name for step in program.NEWER}
-    for name in [name for name, one in steps.items() if one.fn.__module__ != mine or name in left_out]:
-        del registry.steps[name]
-    for key in [key for key, one in workflows.items() if one.fn.__module__ != mine]:
-        del registry.workflows[key]
+    mine, left_out = program.__name__, () if parts.any else {step.name for step in program.NEWER}
+    known = {one.name for part in parts for one in part.known}
+    for name, one in steps.items():
+        if (one.fn.__module__ != mine or name in left_out) and name not in known:
+            del registry.steps[name]
+    for key, one in workflows.items():
+        if one.fn.__module__ != mine and one.name not in known:
+            del registry.workflows[key]
+    if known:
+        registry._changed()  # what most seeds declare is remembered
     try:
         yield
     finally:
+        if known:
+            registry._changed()
         registry.steps.update(steps)
         registry.workflows.update(workflows)
         logging.disable(logged)
@@ -843,10 +984,15 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Result:
-    """Play one seed."""
-    with rare_garbage_collection(), alone(newer=Parts(seed, faults_s=FAULTS_S).any):
-        simulation = Simulation(seed, trace)
+def simulate(
+    seed: int, trace: Callable[[str], None] | None = None, schedule: Schedule | None = None
+) -> Result:
+    """Play one seed, or a schedule in place of what it draws."""
+    parts = Parts(seed, faults_s=FAULTS_S)
+    if schedule is not None:
+        schedule.set_parts(parts)
+    with rare_garbage_collection(), alone(parts):
+        simulation = Simulation(seed, trace, schedule)
         try:
             return simulation.play()
         finally:
@@ -854,4 +1000,8 @@ def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Result:
             simulation.close()
 
 
-__all__ = ["EPOCH", "Result", "Simulation", "simulate"]
+def replay(schedule: Schedule, trace: Callable[[str], None] | None = None) -> Result:
+    return simulate(schedule.seed, trace, schedule)
+
+
+__all__ = ["EPOCH", "Result", "Simulation", "replay", "simulate"]

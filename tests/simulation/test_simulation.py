@@ -8,12 +8,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from msgspec import structs
 
-from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.runner import REACHED_WITHIN, hunt, kept_seeds, play, replay_command
-from tests.simulation.simulation import simulate
+from tests.simulation.mutants import MUTANTS, Mutant, sql
+from tests.simulation.runner import REACHED_WITHIN, NotAsPlanted, hunt, play, replay_command
+from tests.simulation.schedule import Schedule, decoded, encoded, kept_schedules
+from tests.simulation.simulation import replay, simulate
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -37,9 +40,34 @@ def test_no_seed_breaks_a_promise() -> None:
     assert not report.never
 
 
-@pytest.mark.parametrize("seed", kept_seeds())
-def test_what_a_seed_once_found_stays_fixed(seed: int) -> None:
-    assert not simulate(seed).broken
+@pytest.mark.parametrize("schedule", kept_schedules(), ids=lambda schedule: schedule.found)
+def test_what_a_schedule_once_found_stays_fixed(schedule: Schedule) -> None:
+    assert not replay(schedule).broken
+
+
+@pytest.mark.parametrize("seed", [7, 41, 100, 240])
+def test_a_schedule_plays_as_its_seed_did(seed: int) -> None:
+    """What is kept of a seed is all that it drew by name, so in the same version both play the same."""
+    played = simulate(seed)
+    assert replay(decoded(encoded(played.schedule))).hash == played.hash
+
+
+def test_a_schedule_plays_what_another_seed_did_not_draw() -> None:
+    """The schedule decides, and not the number of the seed: under another number the same workflows and faults come."""
+    drawn = simulate(240).schedule
+    played = replay(structs.replace(drawn, seed=41)).schedule
+    assert encoded(structs.replace(played, seed=240)) == encoded(drawn)
+    assert encoded(simulate(41).schedule) != encoded(played)
+
+
+def test_a_mutant_that_dies_of_a_database_error_is_not_as_planted() -> None:
+    """A statement that SQLite refuses breaks every seed, and shows nothing about the promise."""
+
+    def misspelt(stack: ExitStack) -> None:
+        sql(stack, "record_outcomes", "AND fence = ?3", "AND fance = ?3")
+
+    with pytest.raises(NotAsPlanted, match="fance"):
+        hunt(Mutant("misspelt", "an outcome counts only with its fence", misspelt, 20))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -22,6 +22,7 @@ from holdfast.model import (
     Failure,
     HoldScope,
     Level,
+    LogPart,
     NewAlert,
     NewSignal,
     Outcome,
@@ -33,6 +34,7 @@ from holdfast.model import (
 from holdfast.store.alerts import ALERTS
 from holdfast.store.answers import Observation, Route
 from holdfast.store.database import LEADER, Session, StoreCall
+from holdfast.store.forks import ForkRequest
 from holdfast.store.operations import (
     BeginUndo,
     HandBack,
@@ -93,6 +95,8 @@ INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n) VALUES ('old-joined', '
     ('old-2', 'old-1', 1);
 INSERT INTO holdfast.signals (run_id, name, key, payload) VALUES ('done', 'paid', 'late', '1'), ('old-1', 'paid', 'late', '1');
 INSERT INTO holdfast.attempts (run_id, n, attempt, ending) VALUES ('old-1', 1, 1, 'failed');
+INSERT INTO holdfast.logs (run_id, n, attempt, part, first_line, first_byte, lines, at, body) VALUES
+    ('old-1', 1, 1, 0, 0, 0, 1, clock_timestamp(), '[]'), ('open', 1, 1, 0, 0, 0, 1, clock_timestamp(), '[]');
 INSERT INTO holdfast.inherited (run_id, key, effect) VALUES ('old-1', 'x', 'y');
 INSERT INTO holdfast.quarantine (run_id, n, fingerprint, step, error, place) VALUES ('old-1', 1, 'f', 's', 'e', 'p');
 INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, ended_at) VALUES ('old-1', 1, 'outrun', 0, 0, clock_timestamp());
@@ -308,6 +312,11 @@ def outcome(run_id: str, n: int, state: StepState = StepState.SUCCEEDED, fence: 
     return Outcome(run_id, n, state, b"7" if error is None else None, error, ENVIRONMENT.now(), fence)
 
 
+def logged(attempt: int = 1) -> list[LogPart]:
+    """What attempt has logged: one part that is there already, and one that is new."""
+    return [LogPart(attempt, False, part, part, part, 1, ENVIRONMENT.now(), b"[]") for part in (0, 1)]
+
+
 # Schedulers, on the hot path. The node that owns these runs writes them.
 
 _add("hop_advances", batch(lambda: Hop(
@@ -317,6 +326,16 @@ _add("hop_delivers", batch(lambda: Hop("lone", 1, outcomes=[delivered(1, 1)]), n
 _add("hop_hears", batch(lambda: Hop(
     "open", 1, signals=[(1, 1), (2, 2)], set_aside=[(2, "why")], ended=[(3, 1, b"1", ENVIRONMENT.now())],
     sends=[NewSignal("awake-2", "paid", "more", b"1"), NewSignal("pending-1", "paid", "more", b"1")]), node=A))  # fmt: skip
+_add(
+    "hop_answers",
+    batch(
+        lambda: Hop("open", 1, signals=[(1, 1), (2, 2)], replies=[(2, "returned", b"1", ENVIRONMENT.now())]),
+        node=A,
+    ),
+)
+_add("hop_continues_after_answers", batch(lambda: Hop(
+    "open", 1, signals=[(1, 1), (2, 2)], replies=[(1, "raised", b"{}", ENVIRONMENT.now())], next_input=b"2",
+    begun_at=ENVIRONMENT.now(), unread=[2], had_updates=True), node=A))  # fmt: skip
 _add("hop_drops", batch(lambda: Hop("open", 1, dropped=[1, 2, 4, 5], cancelled=[5]), node=A))
 _add("hop_drops_backwards", batch(lambda: Hop("open", 1, dropped=[7, 2, 1]), node=A))
 _add("hop_closes", batch(lambda: Hop("open", 1, dropped=[1, 2, 3, 4, 5, 6, 7], cancelled=[5],
@@ -337,6 +356,7 @@ _add("hop_closes_parent", batch(lambda: Hop(
     revoked=[Revoked("kid-2", "parent", ERROR)]), node=A))  # fmt: skip
 _add("hops_of_two_runs", batch(lambda: Hop("parent", 1, progress=HALF), lambda: Hop("open", 1, progress=HALF),
                              lambda: Hop("kid-1", 1, progress=HALF), node=A))  # fmt: skip
+_add("hop_logs", batch(lambda: Hop("open", 1, outcomes=[succeeded(1, 1, 1)], logs=logged(1)), node=A))
 _add("hop_begins", batch(lambda: Hop(
     "new", 1, begin=new_run("new"), begun_at=ENVIRONMENT.now(), issued=[running_call(1), call(2)])))  # fmt: skip
 _add("hop_starts_children", batch(lambda: Hop(
@@ -372,6 +392,11 @@ _add("retries", batch(lambda: RetryStep("open", 2, 1, LONG_S, "failed", ERROR), 
 _add("quarantines", batch(lambda: poisoned("open", 2, 1), lambda: poisoned("busy", 1, 1)))
 _add("hands_back", batch(lambda: HandBack("open", 1, 1), lambda: HandBack("busy", 2, 1, hold="unreadable")))
 _add("saves", batch(lambda: Save("open", 1, 1, b"1", HALF), lambda: Save("busy", 3, 1, b"1", HALF)))
+_add("logs_with_outcome", batch(
+    lambda: Outcome("open", 1, StepState.SUCCEEDED, b"7", None, ENVIRONMENT.now(), 1, logs=logged())))  # fmt: skip
+_add("logs_with_saves", batch(
+    lambda: Save("open", 1, 1, logs=logged()), lambda: Save("busy", 3, 1, logs=logged())))  # fmt: skip
+_add("logs_too_late", batch(lambda: Save("old-1", 1, 1, logs=logged())))
 _add("agent_writes_everything", batch(
     lambda: outcome("open", 7), lambda: Save("open", 1, 1, b"here", None), lambda: HandBack("open", 2, 1),
     lambda: RetryStep("busy", 1, 1, LONG_S, "failed", ERROR), lambda: poisoned("busy", 2, 1)))  # fmt: skip
@@ -500,7 +525,7 @@ async def claim_twins(store: Store, node: str) -> Any:
 
 @operation()
 async def win_twin(store: Store, node: str) -> Any:
-    return await store.twins.end_twin(B, ("slow", 2, 1), TwinState.WON, b"8", ERROR)
+    return await store.twins.end_twin(B, ("slow", 2, 1), TwinState.WON, b"8", ERROR, logs=logged())
 
 
 @operation()
@@ -811,6 +836,11 @@ async def retry_now(store: Store, node: str) -> Any:
 @operation()
 async def retry_run(store: Store, node: str) -> Any:
     return await store.operators.retry_run("failed-1", "ann")
+
+
+@operation()
+async def fork_run(store: Store, node: str) -> Any:
+    return (await store.operators.fork_run("failed-1", ForkRequest(input=b"{}", id="forked"), "ann")).id
 
 
 @operation()

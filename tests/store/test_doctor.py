@@ -33,6 +33,7 @@ DAMAGE = {
     "I12": "UPDATE steps SET state = 'ready', finished_at = NULL WHERE run_id = '{ended}'",
     "I17": "UPDATE signals SET run_id = 'nobody' WHERE run_id = '{run}'",
     "I24": "UPDATE signals SET set_aside = 'why' WHERE run_id = '{run}'",
+    "I27": "UPDATE signals SET run_id = '{ended}', name = '$update:change', delivered_seq = 1 WHERE run_id = '{run}'",
     "I26": "UPDATE runs SET tags = '{{' WHERE id = '{ended}'",
     "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
 }

@@ -16,6 +16,7 @@ from holdfast.store.postgres.verbs import STATEMENTS
 
 HOT = [
     "deliver_signals",
+    "answer_updates",
     "end_waits",
     "drop_steps",
     "send_signals",
@@ -25,7 +26,9 @@ HOT = [
     "continue_runs",
     "forget_steps",
     "forget_attempts",
+    "forget_logs",
     "unread_signals",
+    "keep_answers",
     "forget_signals",
     "keep_attempts",
     "retry_steps",
@@ -33,7 +36,7 @@ HOT = [
     "save_steps",
 ]
 LARGE = """
-UPDATE pg_class SET reltuples = 1e7, relpages = 500000 WHERE relname IN ('runs', 'steps', 'signals', 'attempts')
+UPDATE pg_class SET reltuples = 1e7, relpages = 500000 WHERE relname IN ('runs', 'steps', 'signals', 'attempts', 'logs')
 """
 MANY = """
 INSERT INTO holdfast.runs (id, workflow, version, state, input, digest, finished_at)
@@ -52,6 +55,8 @@ ALLOWED = {
     "signals_pkey",
     "signals_run_id_name_key_key",
     "attempts_of",
+    "logs_pkey",
+    "logs_in_time",
     "nodes_pkey",
 }
 
@@ -114,6 +119,18 @@ async def test_what_the_leader_asks_often_is_found_by_index(
     assert not re.search(r"Seq Scan on (runs|steps|twins)", plan), plan
 
 
+@pytest.mark.parametrize(("verb", "index"), [("runs", "runs_newest"), ("runs_beginning", "runs_pkey")])
+async def test_lists_of_runs_read_a_range_of_an_index(
+    session: psycopg.Connection, verb: str, index: str
+) -> None:
+    """A list reads the runs of its span of time, newest first, and a beginning of an id is a range of the primary
+    key."""
+    session.execute(MANY.encode())
+    plan = planned(session, STATEMENTS[verb])
+    assert re.search(rf"(?:using|on) {index}\b", plan), plan
+    assert not re.search(r"Seq Scan on runs", plan), plan
+
+
 @pytest.mark.parametrize("size", ["empty", "large"])
 async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, size: str) -> None:
     """It reads one range of the index of ready steps for each lane and priority, and looks up the run of each row."""
@@ -140,6 +157,7 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
         ("prunable", "runs_pkey"),
         ("prune_steps", "steps_pkey"),
         ("prune_attempts", "attempts_of"),
+        ("prune_logs", "logs_(?:pkey|in_time)"),
         ("prune_signals", "signals_run_id_name_key_key"),
         ("prune_journal", "journal_of"),
         ("prune_twins", "twins_pkey"),
@@ -155,7 +173,7 @@ async def test_pruning_finds_its_rows_by_index(
         session.execute(STATEMENTS["by_index"].encode())
         plan = planned(session, STATEMENTS[verb])
         assert re.search(rf"(?:using|on) {index}\b", plan), plan
-        assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan
+        assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|logs|journal) \w+_1", plan), plan
 
 
 @pytest.mark.parametrize("size", ["empty", "large"])

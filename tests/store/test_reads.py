@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from holdfast.model import NewSignal, RunState
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
-from tests.store.made import begin, call, child, ended, new_run, running_call, start
+from tests.store.made import A, begin, call, child, closing, ended, new_run, running_call, start
 
 
 async def test_the_stores_clock_goes_forward(store: Store) -> None:
@@ -70,6 +72,36 @@ async def test_runs_are_filtered(store: Store) -> None:
     assert await found(tags={"customer": "7"}) == [a]
     assert await found(tags={"customer": "7", "region": "us"}) == []
     assert await found(states=(RunState.PENDING,), workflow="order", tags={"region": "eu"}) == [a]
+
+
+async def test_runs_are_filtered_by_time_namespace_error_and_beginning(store: Store) -> None:
+    """`since` belongs to the span and `until` does not. An error is meant by the name of its class, with or without its
+    module. A beginning of an id is text and no pattern. Pages go on within all of them."""
+    a = await start(store, new_run("order-1"))
+    b = await start(store, new_run("order-2", namespace="other"))
+    c, broken = await begin(store), await begin(store)
+    for run_id, error in ((c, '{"type":"shop.CardDeclined","message":"no"}'), (broken, "no JSON")):
+        hop = Hop(run_id, 1, close=closing(RunState.FAILED, error=error))
+        assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    d = await start(store, new_run("order_3"))
+    at = {run.id: run.created_at for run in await store.reads.runs(RunFilter())}
+
+    async def found(**where: Any) -> list[str]:
+        return [run.id for run in await store.reads.runs(RunFilter(**where))]
+
+    assert await found(since=at[c]) == [d, broken, c]
+    assert await found(until=at[c]) == [b, a]
+    assert await found(since=at[b], until=at[c]) == [b]
+    assert await found(until=at[c], before=(at[b], b)) == await found(before=(at[b], b)) == [a]
+    assert await found(namespace="other") == [b]
+    assert await found(error="CardDeclined") == await found(error="shop.CardDeclined") == [c]
+    assert await found(error="Declined") == await found(error="%") == []
+    assert await found(prefix="order-") == [b, a]
+    assert await found(prefix="order") == [d, b, a]
+    assert await found(prefix="order-", limit=1) == [b]
+    assert await found(prefix="order-", limit=1, before=(at[b], b)) == [a]
+    assert await found(prefix="order", namespace="default", since=at[b]) == [d]
+    assert await found(prefix="rder") == await found(prefix="order%") == []
 
 
 async def test_runs_are_counted_by_state(store: Store) -> None:

@@ -130,7 +130,7 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
         ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
-        ("runs", "runs_newest ((created_at,id)<(?,?))"),
+        ("runs", "runs_newest (created_at>? AND (created_at,id)<(?,?))"),
         ("outrun_step", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("landmarks", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],
@@ -140,3 +140,9 @@ def test_hot_statements_use_the_index_made_for_them(planner: apsw.Connection, ve
     lines = plan(planner, STATEMENTS[verb])
     assert any(line.endswith(index) for line in lines), lines
     assert not any("TEMP B-TREE" in line for line in lines), lines
+
+
+def test_runs_are_found_by_the_beginning_of_their_id(planner: apsw.Connection) -> None:
+    """The primary key bounds what is read. Only what was found is put in order."""
+    lines = plan(planner, STATEMENTS["runs_beginning"])
+    assert any(line.endswith("sqlite_autoindex_runs_1 (id>? AND id<?)") for line in lines), lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ class Charge:
 
 paid = Signal("paid", int)
 log: list[str] = []
+talk = logging.getLogger("kit")
 
 
 @step(retry=Retry(attempts=3, delay=600, jitter="none", on=ConnectionError))
@@ -163,3 +165,18 @@ async def many(times: int) -> int:
 async def many_at_once(times: int) -> int:
     await asyncio.gather(*(charge("tok") for _ in range(times)))
     return times
+
+
+@step
+async def counted(to: int) -> int:
+    talk.info("counting to %d", to)
+    return to
+
+
+@workflow
+async def talks(to: int) -> int:
+    talk.info("begins")
+    found = await counted(to)
+    await asyncio.sleep(3600)
+    talk.info("slept")
+    return found

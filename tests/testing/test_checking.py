@@ -8,7 +8,7 @@ import pytest
 from holdfast import Stop
 from holdfast.decider.undo_plan import Family
 from holdfast.model import RunState
-from holdfast.scheduler.fit import Misfit, misfits, needs_families
+from holdfast.scheduler.fit import Misfit, fit, needs_families
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.reads import RunFilter
 from holdfast.testing import Sim
@@ -50,13 +50,13 @@ def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list
             at_once(stage.store.reads.steps(run.id, limit=1000)),
             at_once(stage.store.reads.signals(run.id)),
         )
-        found += misfits(
+        found += fit(
             history,
             workflows=workflows,
             find=registry.steps.get,
             lanes=lanes,
             families=families(stage, run.id) if needs_families(run) else None,
-        )
+        ).misfits
     return found
 
 

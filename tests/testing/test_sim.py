@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed, RunStuck, RunUndone, Stop
 from holdfast.testing import NotEnded, Sim
+from holdfast.workflow import outside
 from tests.testing import kit_flows as flows
 from tests.testing.kit_flows import Charge, charge, mail, paid
 
@@ -242,3 +243,38 @@ def test_only_the_plugin_needs_pytest() -> None:
 
 def _days(count: int) -> list[str]:
     return [str(date(2027, 1, 15) + timedelta(days=30 * (n + 1))) for n in range(count)]
+
+
+def test_other_settings_are_the_same_simulation() -> None:
+    """What `using` returns has the same runs and the same clock, and is closed with the `Sim` it was made from."""
+    with Sim() as sim:
+        run = sim.using(failures=False).start(flows.order.using(id="one"), "tok")
+        sim.advance(days=1)
+        assert run.result() == "thanks for 300"
+        assert sim.start(flows.order.using(id="one"), "tok").result() == "thanks for 300"
+    assert outside.current() is None
+
+
+class TestLogs:
+    def test_what_is_logged_can_be_asserted(self, sim: Sim, caplog: pytest.LogCaptureFixture) -> None:
+        """A test reads what the run and its steps have logged, also after the process was killed."""
+        caplog.set_level("INFO")
+        run = sim.start(flows.talks, 3)
+        sim.kill_agent()
+        sim.advance(days=1)
+        assert run.result() == 3
+        assert [(line.step, line.message) for line in run.logs()] == [
+            (None, "begins"),
+            ("counted", "counting to 3"),
+            (None, "slept"),
+        ]
+        assert [line.message for line in run.logs("counted")] == ["counting to 3"]
+
+    def test_a_crash_anywhere_is_harmless(self, sim: Sim, caplog: pytest.LogCaptureFixture) -> None:
+        """What is logged goes with commits that are there anyway, so there is no boundary more than without."""
+        caplog.set_level("ERROR")
+        silent = sim.using(trust_keys=True).crash_everywhere(flows.talks, 3)
+        caplog.set_level("INFO")
+        talking = sim.using(trust_keys=True).crash_everywhere(flows.talks, 3)
+        assert len(talking.boundaries) == len(silent.boundaries) > 5
+        assert [one.kind for one in talking.findings] == [one.kind for one in silent.findings]

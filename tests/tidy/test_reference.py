@@ -1,6 +1,7 @@
 """The reference lists what exists."""
 
 import inspect
+import itertools
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Retry, Run, RunInfo, StepInfo
+from holdfast.graph import EdgeKind, Graph, Kind, Node, Passage, RunPart
 from holdfast.info import AttemptInfo
 from holdfast.workflow.step import Step
 from holdfast.workflow.undo import declare_undo
@@ -49,7 +51,11 @@ def test_every_public_name_is_listed() -> None:
         assert re.search(rf"\b{name}\b", PAGE), name
     rarely = {
         "rows",
+        "forked",
         "node",
+        "node_id",
+        "step_keys",
+        "number_of",
         "caller",
         "store",
         "start_raw",
@@ -74,3 +80,20 @@ def test_every_environment_variable_is_listed() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for name in sorted(set(re.findall(r"\"(HOLDFAST_[A-Z]+)\"", source)) - {"HOLDFAST_POOL"}):
         assert f"`{name}`" in SETTINGS, name
+
+
+def test_every_attribute_and_kind_of_a_graph_is_listed() -> None:
+    """The page on graphs lists what is in the JSON form, and nothing else."""
+    page = (ROOT / "docs/graph.md").read_text().partition("## The JSON form")[2]
+    _, whole, node, kinds = page.split("\n| `Graph` |")[0], *re.split(r"\n\n(?=\| )", page)[1:]
+    first = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in whole.splitlines()[2:]]
+    assert sorted(itertools.chain(*first)) == sorted(Graph.__struct_fields__)
+    first = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in node.splitlines()[2:]]
+    assert sorted(itertools.chain(*first)) == sorted(Node.__struct_fields__)
+    rows = kinds.partition("\n\n")[0]
+    for kind in Kind:
+        assert f"`{kind}`" in rows, kind
+    for edge in EdgeKind:
+        assert f"`{edge}`" in kinds, edge
+    for name in Passage.__struct_fields__ + RunPart.__struct_fields__:
+        assert f"`{name}`" in page, name

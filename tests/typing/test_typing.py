@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 from holdfast import Holdfast, Run, RunInfo, RunState, RunView, StepInfo
-from holdfast import Retry, Signal, here, keep, now, random, saga, step, undo_with, uuid4, workflow
+from holdfast import Retry, Signal, Update, here, keep, now, random, saga, step, undo_with, uuid4, workflow
 from holdfast.testing import Sim
 from holdfast.workflow.workflow import Workflow
 from holdfast.workflow.step import Step
@@ -56,11 +56,23 @@ def wider(done: object, page: int | str) -> None: ...
 
 
 paid = Signal("paid", int)
+change = Update("change", int, str)
 
 
 @workflow
 async def inner(n: int) -> list[int]:
-    return [n]
+    async def serve(to: int) -> str:
+        return str(to)
+
+    async with change.serve(serve, check=lambda to: None, limit=2, grace=timedelta(seconds=5)):
+        await paid.wait()
+    async with change.serve(str):
+        return [n]
+
+
+@workflow
+async def two(card: str, n: int) -> str:
+    return card
 
 
 @workflow(version="2", timeout=timedelta(days=7))
@@ -79,6 +91,11 @@ async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
     assert_type(await fold.map([(1, 2), (3, 4)]), list[str])
     assert_type(await fold.map([(1, 2, True)]), list[str])
     assert_type(await render.map([1, 2]), list[str])
+    assert_type(await inner.start(1), str)
+    assert_type(await inner.using(id="x").start(n=1), str)
+    assert_type(await inner.map(pages, limit=3), list[list[int]])
+    assert_type(await inner.map(iter(pages), tolerate=1), list[list[int] | Exception])
+    assert_type(await two.map([("a", 1)]), list[str])
     assert_type(await paid.wait(timeout=5), int)
     assert_type(await inner(5), list[int])
     assert_type(await inner.using(id="x", namespace="acme")(5), list[int])
@@ -100,6 +117,7 @@ def takes(flow: Workflow[[str, list[int]], tuple[float, list[str]]], one: Step[[
 async def outside() -> None:
     assert_type(await charge("a", 1), float)
     await paid.send("run-1", 5, key="k")
+    assert_type(await change.call("run-1", 5, key="k", timeout=timedelta(seconds=5)), str)
 
 
 async def handles(hf: Holdfast) -> None:
@@ -110,6 +128,8 @@ async def handles(hf: Holdfast) -> None:
     assert_type(await hf.runs(state="failed", workflow=inner, tags={"a": "b"}, limit=5), list[RunInfo])
     assert_type((await run.info()).finished_at, datetime | None)
     assert_type(await run.steps(), list[StepInfo])
+    assert_type(await run.published(), dict[str, Any])
+    assert_type(await run.published("stage", int), int)
     assert_type(await hf.within(object()).start(inner, 5), Run[list[int]])
 
 
@@ -120,6 +140,7 @@ def plain(hf: Holdfast) -> None:
     assert_type(hf.wait(run.state()), RunState)
     assert_type(hf.wait(run.watch()), Iterator[RunView])
     hf.wait(paid.send("run-1", 5))
+    assert_type(hf.wait(change.call("run-1", 5)), str)
     with hf as opened:
         assert_type(opened, Holdfast)
 
@@ -137,13 +158,15 @@ def test(sim: Sim) -> None:
     sim.send(run, paid, 5, key="k")
     sim.advance(5, days=1)
     sim.will_send(paid, 6)
+    assert_type(sim.update(run, change, 5, key="k"), str)
+    sim.will_call(change, 6)
     report = sim.using(failures=False, idempotent=[simple]).crash_everywhere(order, "tok", [1])
     assert_type(report.effects(charge), set[int])
     assert_type(sim.calls(render)[0].key, str)
 """
 
 WRONG = """
-from holdfast import Holdfast, Retry, Signal, step, undo_with, workflow
+from holdfast import Holdfast, Retry, Signal, Update, step, undo_with, workflow
 from holdfast.testing import Sim
 
 
@@ -199,10 +222,19 @@ def sync(n: int) -> int:
 
 
 paid = Signal("paid", int)
+change = Update("change", int, str)
+
+
+async def halves(to: float) -> float:
+    return to / 2
 
 
 @workflow
 async def order(card: str) -> int:
+    async with change.serve(halves):  # E
+        pass
+    async with change.serve(str, limits=5):  # E
+        pass
     await charge(card)  # E
     await charge(card, "300")  # E
     await charge(card, 1, 2)  # E
@@ -214,6 +246,8 @@ async def order(card: str) -> int:
     await charge.using(attempts=1)(card, 1)  # E
     await render("one")  # E
     await render.map(["one"])  # E
+    await order.start(1)  # E
+    await order.map([1])  # E
     await charge.map([("a", "b")])  # E
     await charge.map([("a",)])  # E
     await charge.map(["a"])  # E
@@ -236,6 +270,9 @@ def plain(hf: Holdfast) -> None:
     hf.wait(hf.start(order))  # E
     hf.wait(hf.runs)  # E
     hf.wait(paid.send("run-1", "much"))  # E
+    hf.wait(change.call("run-1", "much"))  # E
+    hf.wait(change.call("run-1", 5)) + 5  # E
+    hf.wait(hf.run("x").published("stage", int)) + "text"  # E
     hf.wait(hf.run("x", order).result()) + "text"  # E
 
 
@@ -245,6 +282,8 @@ def test(sim: Sim) -> None:
     sim.start(order, 5)  # E
     run.result() + "text"  # E
     sim.send(run, paid, "much")  # E
+    sim.update(run, change, "much")  # E
+    sim.will_call(change, "much")  # E
     sim.advance(weeks=1)  # E
     sim.crash_everywhere(order, card=5)  # E
     sim.using(failure=False)  # E

@@ -75,6 +75,10 @@ class Recorder:
             (at,) = [i for i, row in enumerate(self.signals) if row.delivered_seq == seq]
             assert self.signals[at].set_aside is None
             self.signals[at] = msgspec.structs.replace(self.signals[at], set_aside=why)
+        for seq, answer, reply in turn.replies:
+            (at,) = [i for i, row in enumerate(self.signals) if row.delivered_seq == seq]
+            assert self.signals[at].answer is None
+            self.signals[at] = msgspec.structs.replace(self.signals[at], answer=answer, reply=reply)
         self.sends += turn.sends
         self.published |= turn.published or {}
         if turn.progress is not None:
@@ -175,5 +179,6 @@ def row_of(run_id: str, issue: Issue, at: float) -> StepRow:
         "input": issue.input,
         "digest": issue.digest,
         "issued_at": at,
+        "after_seq": issue.after_seq,
     }
     return StepRow(**row)

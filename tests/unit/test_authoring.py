@@ -47,9 +47,9 @@ def test_the_public_names_are_few() -> None:
     """A newcomer can read the list; adding to it is a decision."""
     assert holdfast.__all__ == sorted(holdfast.__all__)
     assert set(holdfast.__all__) == {
-        "Conflict", "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Retry", "RetryIn", "Run", "RunFailed", "RunInfo",
-        "RunState", "RunView", "Signal", "StepFailed", "StepInfo", "StepTimeout", "Stop", "WorkflowError", "continue_as_new",
-        "here", "keep", "now", "publish", "random", "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
+        "Conflict", "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Refused", "Retry", "RetryIn", "Run", "RunFailed", "RunInfo",
+        "RunState", "RunView", "Signal", "StepFailed", "StepInfo", "StepTimeout", "Stop", "Update", "UpdateFailed", "WorkflowError", "continue_as_new",
+        "here", "keep", "now", "patched", "publish", "random", "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
     }  # fmt: skip
     assert len(holdfast.__all__) <= 40
     assert set(holdfast.__all__) <= set(dir(holdfast))
@@ -381,6 +381,11 @@ class TestSignals:
 
             async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
                 sent.append((run_id, name, payload, key))
+
+            async def call_update(
+                self, run_id: str, name: str, payload: bytes, key: str | None, patience_s: float | None
+            ) -> bytes:
+                raise NotImplementedError
 
         paid = Signal("paid", int)
         with pytest.raises(WorkflowError, match="needs an open Holdfast"):

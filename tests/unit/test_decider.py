@@ -195,7 +195,7 @@ class TestKeys:
 
         @workflow
         async def flow() -> None:
-            asyncio.get_running_loop().call_later(9, print)
+            asyncio.get_running_loop().call_later(9, list)
             async with asyncio.timeout(8):
                 await asyncio.wait([asyncio.create_task(asyncio.sleep(7))], timeout=6)
                 await release()

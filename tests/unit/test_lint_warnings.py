@@ -7,11 +7,13 @@ import random
 import secrets
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
 import uuid
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date
 from datetime import datetime as clock
 from functools import partial
@@ -22,9 +24,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import HoldfastWarning, now, workflow
+from holdfast import HoldfastWarning, Signal, now, step, undo_with, workflow
 from holdfast import random as chance
-from holdfast.workflow.lint import findings
+from holdfast.workflow.lint import findings, forgotten
 
 
 async def uses_time() -> object:
@@ -61,8 +63,12 @@ async def uses_the_network() -> object:
 
 
 async def uses_threads() -> None:
-    await asyncio.to_thread(print)
+    await asyncio.to_thread(len, [])
     await asyncio.create_subprocess_exec("true")
+
+
+async def prints() -> None:
+    print("hello")
 
 
 async def hides_it_in_a_nested_function() -> object:
@@ -106,6 +112,7 @@ async def imports_inside() -> object:
             "put it in a step",
         ),
         (uses_threads, {"asyncio.to_thread()", "asyncio.create_subprocess_exec()"}, "put it in a step"),
+        (prints, {"print()"}, "use logging, which logs once"),
         (hides_it_in_a_nested_function, {"time.time()"}, "holdfast.now()"),
         (imports_inside, {"t.time()", "uuid4()"}, "holdfast.now()"),
     ],
@@ -166,7 +173,7 @@ async def is_innocent(time: Clock, random: Any) -> object:
         await asyncio.wait_for(asyncio.Event().wait(), 1)
     except (OSError, subprocess.CalledProcessError, httpx2.HTTPError, urllib.error.URLError, TimeoutError):
         pass
-    return deadline, parsed, name, now(), chance().random(), partial(print), spread
+    return deadline, parsed, name, now(), chance().random(), partial(len), spread
 
 
 async def takes_seeded_dice() -> float:
@@ -177,3 +184,58 @@ async def takes_seeded_dice() -> float:
 def test_innocent_code_is_left_alone(fn: Any) -> None:
     """A wrong warning teaches people to ignore all of them."""
     assert findings(fn) == []
+
+
+@step
+async def work(n: int) -> int:
+    return n
+
+
+done = Signal("lint-done", int)
+
+
+async def forgets() -> None:
+    work(1)  # type: ignore[unused-coroutine]
+    work.using(timeout=5)(2)  # type: ignore[unused-coroutine]
+    done.wait(5)  # type: ignore[unused-coroutine]
+    nested(3)  # type: ignore[unused-coroutine]
+
+
+@workflow(name="lint.nested")
+async def nested(n: int) -> int:
+    return n
+
+
+async def forgets_nothing() -> None:
+    task = asyncio.create_task(work(1))
+    await work(2)
+    await asyncio.gather(work(3), nested(4))
+    undo_with(work, 1)
+    both = [work(5), work(6)]
+    for each in both:
+        await each
+    await task
+
+
+def test_a_call_that_nobody_awaits_is_warned_of() -> None:
+    """A step that is called and not awaited does nothing, and Python says so only later and elsewhere."""
+    assert [name for _, name in forgotten(forgets)] == ["work", "work", "done", "nested"]
+    assert forgotten(forgets_nothing) == []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        workflow(name="lint.forgets")(forgets)
+    assert "forgets() calls work and does not await it, so nothing happens" in str(warned[0].message)
+
+
+async def starts_threads() -> None:
+    threading.Thread(target=list).start()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(list)
+
+
+def test_threads_are_warned_of() -> None:
+    """What they do is not recorded, and happens again at every replay."""
+    assert [what for _, what, _ in findings(starts_threads)] == [
+        "threading.Thread()",
+        "ThreadPoolExecutor()",
+    ]

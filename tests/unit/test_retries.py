@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from holdfast.model import Inherited, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
-from holdfast.store.retries import Plan, next_ids, plan
+from holdfast.store.retries import next_ids, plan
 from tests.unit.undo_recorder import run_of, step_of
 
 FAILED, CANCELLED = StepState.FAILED, StepState.CANCELLED
@@ -26,11 +26,22 @@ def row(n: int, key: str, seq: int | None, **fields: Any) -> StepRow:
     return step_of(n, key, run_id="old", delivered_seq=seq, **({"attempt": 1} | fields))
 
 
-def planned(run: RunRow, *steps: StepRow, **more: Any) -> Plan:
-    return plan(run, steps, more.get("signals", ()), more.get("children", {}), more.get("inherited", ()))
+class Planned(NamedTuple):
+    """A plan with the kept steps as (n, place)."""
+
+    steps: list[tuple[int, int | None]]
+    signals: list[tuple[int, int | None]]
+    taken_over: list[tuple[str, int]]
+    inherited: list[Inherited]
+    kept_n: int
 
 
-def heritage(found: Plan) -> dict[str, str | None]:
+def planned(run: RunRow, *steps: StepRow, **more: Any) -> Planned:
+    found = plan(run, steps, more.get("signals", ()), more.get("children", {}), more.get("inherited", ()))
+    return Planned([(one.n, one.seq) for one in found.steps], *found[1:])
+
+
+def heritage(found: Planned) -> dict[str, str | None]:
     return {one.key: one.effect or one.child for one in found.inherited}
 
 

@@ -500,7 +500,7 @@ class TestByHand:
 
         @workflow
         async def trip() -> None:
-            undo_with(print, "x")  # type: ignore[arg-type]  # the claim
+            undo_with(len, "x")  # type: ignore[arg-type]  # the claim
 
         assert "put @step on it" in UndoRecorder(trip).begin().failure()
 

@@ -145,6 +145,9 @@ SHOWN: dict[str, str] = {
     "pool_backlog_max": "store/test_pools.py::test_counting_stops_at_the_limit",
     "code_look_s": "commands/test_pool.py::test_changed_code_is_taken_up_and_broken_code_takes_nothing_away",
     "payload_max_bytes": "roles/test_payloads.py::test_the_limit_of_payloads_is_the_one_that_was_set",
+    "logs_max_bytes": "roles/test_logs.py::test_the_settings_are_obeyed",
+    "logs_level": "roles/test_logs.py::test_the_settings_are_obeyed",
+    "on_bug": "roles/test_bugs.py::test_the_setting_is_for_all_that_do_not_say_it",
     "replay_slice_steps": "store/test_schedulers.py::test_claiming_runs_with_long_histories_is_bounded",
 }
 """The test that would fail if the setting, or the argument of the store that it becomes, had no effect."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from holdfast.agent.claims import Claimer
 from holdfast.agent.executor import Executor, overran
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.host import AgentHost
+from holdfast.agent.logs import AgentLogs
 from holdfast.agent.outcome import Raised, raised
 from holdfast.agent.places import Places
 from holdfast.agent.tally import Tally
@@ -29,7 +30,7 @@ from holdfast.decider.history import hold_note, unreadable
 from holdfast.durations import DurationCounts, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, LeaseLost, StepLost, StoreError, Unreadable
-from holdfast.model import Ending, Outcome, StepState
+from holdfast.model import Ending, LogPart, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save
@@ -78,6 +79,7 @@ class Agent:
         self.tally = Tally()
         self._is_logged = log.isEnabledFor(logging.DEBUG)
         """True if attempts are logged. Looked up at every beat, because most agents never log an attempt."""
+        self._keeper = AgentLogs.of(config, clock)
         self.gates = Gatekeeper(config)
         self.places = Places(config, partial(host.claim_after, 0.0))
         self.twins = TwinKeeper(self, store.twins, host, node, environment, config)
@@ -182,6 +184,8 @@ class Agent:
             undoes=assignment.undoes,
             loop=asyncio.get_running_loop(),
             limit=self._config.payload_max_bytes,
+            keeper=self._keeper,
+            twin=assignment.twin,
         )
         if self._is_logged:
             self._log(assignment, "begins")
@@ -254,7 +258,9 @@ class Agent:
             return
         lost = StepLost("its agent left before it had finished", step=assignment.step.name)
         error_json = codec.encode_error(lost, step=assignment.step.name, ending=Ending.LOST, unsure=True)
-        self._host.write_step(RetryStep(*assignment.ref, 0.0, Ending.LOST, error_json, excused=True))
+        self._host.write_step(
+            RetryStep(*assignment.ref, 0.0, Ending.LOST, error_json, excused=True, logs=assignment.logs)
+        )
 
     def _let_go(self, assignment: Assignment) -> bool:
         """Forget the assignment and free its place, once. False if nothing may be reported about it."""
@@ -267,6 +273,11 @@ class Agent:
         self.places.give_back(assignment.step)
         if assignment.began_at > -math.inf:
             self._claims.suspect_ended(assignment.ref)
+        here = assignment.here
+        if here is not None:
+            here.keeper = None
+            if here.logs is not None:
+                assignment.logs = here.logs.close()
         # Both refer to the assignment. Without them, its memory is freed at once.
         assignment.task = assignment.here = None
         return not assignment.lost
@@ -296,6 +307,8 @@ class Agent:
                 None,
                 self._clock.now(),
                 assignment.fence,
+                None,
+                assignment.logs,
             )
         )
 
@@ -349,7 +362,13 @@ class Agent:
 
         error_json = _error_json(assignment, failure, unsure)
         retry = RetryStep(
-            *assignment.ref, delay_s, failure.ending, error_json, verdict.excused, verdict.failure
+            *assignment.ref,
+            delay_s,
+            failure.ending,
+            error_json,
+            verdict.excused,
+            verdict.failure,
+            assignment.logs,
         )
         self._host.write_step(retry, written)
 
@@ -365,7 +384,9 @@ class Agent:
         if isinstance(verdict, policy.GiveUp):
             run_id, n, fence = assignment.ref
             now = self._clock.now()
-            self._host.write_step(Outcome(run_id, n, StepState.FAILED, None, error_json, now, fence))
+            self._host.write_step(
+                Outcome(run_id, n, StepState.FAILED, None, error_json, now, fence, logs=assignment.logs)
+            )
             return
         name, kind = assignment.step.name, name_of(type(failure.error))
         where = failure.place or codec.place_of(failure.error) or str(failure.ending)
@@ -380,6 +401,7 @@ class Agent:
                 name,
                 kind,
                 where,
+                assignment.logs,
             )
         )
 
@@ -388,7 +410,7 @@ class Agent:
         if assignment.twin:
             self.twins.fail(assignment)
         else:
-            self._host.write_step(HandBack(*assignment.ref))
+            self._host.write_step(HandBack(*assignment.ref, logs=assignment.logs))
 
     def _hold_run(self, assignment: Assignment, error: Unreadable) -> None:
         """Hand the step back and hold its run, because the code here cannot read what was recorded for the step. Nobody
@@ -397,7 +419,8 @@ class Agent:
         if assignment.twin:
             self.twins.fail(assignment)
         else:
-            self._host.write_step(HandBack(*assignment.ref, hold=hold_note("drift", error)))
+            hold = hold_note("drift", error)
+            self._host.write_step(HandBack(*assignment.ref, hold=hold, logs=assignment.logs))
 
     # --- while steps run ----------------------------------------------------------------------------------------------
 
@@ -407,7 +430,7 @@ class Agent:
             return  # the next attempt of the step must find what the step itself saved
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._host.write_step(
-            Save(*assignment.ref, checkpoint=raw),
+            Save(*assignment.ref, checkpoint=raw, logs=_logged_so_far(assignment)),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
         answer = await saved
@@ -415,13 +438,16 @@ class Agent:
             raise answer  # otherwise the step would believe that its work is saved
 
     async def beat(self) -> None:
-        """Write progress, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere,
+        """Write progress and what was logged since the last beat, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere,
         or reclaimed."""
         self._is_logged = log.isEnabledFor(logging.DEBUG)
         for assignment in list(self.assignments.values()):
-            if assignment.progress is not None and not assignment.twin:
+            if assignment.twin:
+                continue
+            logs = _logged_so_far(assignment)
+            if assignment.progress is not None or logs:
                 progress, assignment.progress = assignment.progress, None
-                self._host.write_step(Save(*assignment.ref, progress=progress))
+                self._host.write_step(Save(*assignment.ref, progress=progress, logs=logs))
         known = {key: one.ref for key, one in self.assignments.items()}
         if steps := [ref for (_, _, twin), ref in known.items() if not twin]:
             for run_id, n in await self._store.agents.lost_steps(steps):
@@ -470,11 +496,11 @@ class Agent:
         tasks = [one.task for one in self.assignments.values() if one.task is not None]
         if tasks and limit_s > 0:
             await asyncio.wait(tasks, timeout=limit_s)
-        left = [one for one in self.assignments.values() if one.task is not None]
-        for assignment in left:
-            self._cancel(assignment)
+        left = [(one, one.task) for one in self.assignments.values() if one.task is not None]
+        for assignment, _ in left:
+            self._cancel(assignment)  # one that has not begun loses its task here
         if left:
-            await asyncio.wait([one.task for one in left if one.task is not None], timeout=5)
+            await asyncio.wait([task for _, task in left], timeout=5)
         await self.twins.drain()
 
     def abandon(self) -> None:
@@ -485,6 +511,12 @@ class Agent:
 
     def close(self) -> None:
         self._executor.close()
+
+
+def _logged_so_far(assignment: Assignment) -> Sequence[LogPart]:
+    """Return what the running attempt has logged and nobody has written yet."""
+    here = assignment.here
+    return () if here is None or here.logs is None or not here.logs.has_unwritten else here.logs.take()
 
 
 def _error_json(assignment: Assignment, failure: Raised, unsure: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from holdfast import codec
 from holdfast.decider import Issue
 from holdfast.decider.effect import undone_effect
-from holdfast.model import effect_key
+from holdfast.model import LogPart, effect_key
 from holdfast.policy import Retry
 from holdfast.store.answers import ClaimedStep
 from holdfast.workflow.here import Attempting
@@ -50,6 +51,8 @@ class Assignment(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     here: Attempting | None = None
     progress: str | None = None
+    logs: Sequence[LogPart] = ()
+    """What the attempt has logged and nobody has written yet. Set when the attempt is over."""
     begun: bool = False
     """True if the task has begun to run. A task that is cancelled before that never runs, so nothing in it can report
     the cancellation."""

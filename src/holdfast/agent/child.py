@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import io
+import logging
 import os
 import sys
 import threading
@@ -22,11 +24,15 @@ from holdfast.agent.outcome import Raised, execute
 from holdfast.decider.history import unreadable
 from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.interrupt import by_signal
+from holdfast.log_buffer import line_of, shortened
+from holdfast.model import LogLine
 from holdfast.programs import package_root
-from holdfast.workflow import outside, registry
+from holdfast.workflow import log_records, outside, registry
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
 
+LINE_MAX_BYTES = 64 * 1024
+"""How much of one log line is passed on to the agent."""
 INTERRUPTED = 130
 """The exit code of a child that was ended by a signal which Python turned into an exception."""
 
@@ -61,6 +67,8 @@ class ChildProcess:
 
     def execute(self, request: AttemptRequest) -> None:
         ended = self._ended(request)
+        sys.stdout.flush()
+        sys.stderr.flush()
         if isinstance(ended, Raised):
             if by_signal(ended.error):
                 os._exit(INTERRUPTED)
@@ -83,28 +91,61 @@ class ChildProcess:
                 raise refusal
 
         outside.refuse_opening = refuse
+        printed = sys.stdout, sys.stderr
+        if request.streams is not None:
+            _use_streams_of_agent(request.streams)
+            logging.getLogger().setLevel(request.root_level)
         try:
             step = _load(request)
             bound = _read(step, request)
         except BaseException as error:  # noqa: BLE001  what keeps the step's code from beginning is the step's outcome
             return Raised(refusal if self._refused else error, unsure=False)
+        finally:
+            sys.stdout, sys.stderr = printed
         if self._refused:  # the file has caught the error and gone on
             return Raised(refusal, unsure=False)
-        here_var.set(
-            Attempting(
-                run_id=request.run_id,
-                key=request.key,
-                attempt=request.attempt,
-                step=request.step,
-                on_beat=self.beat,
-                on_save=self.save,
-                saved_raw=None if request.saved is None else request.saved.encode(),
-                loop=self._loop,
-                undoes=request.undoes,
-                limit=request.limit,
-            )
+        at = Attempting(
+            run_id=request.run_id,
+            key=request.key,
+            attempt=request.attempt,
+            step=request.step,
+            on_beat=self.beat,
+            on_save=self.save,
+            saved_raw=None if request.saved is None else request.saved.encode(),
+            loop=self._loop,
+            undoes=request.undoes,
+            limit=request.limit,
+            keeper=None if request.log_level is None else ChildLogs(self, request.log_level),
         )
+        here_var.set(at)
+        log_records.install()
+        log_records.belong_to(at)
         return execute(step, bound, request.limit)
+
+
+class ChildLogs:
+    """Passes on to the agent what the step logs."""
+
+    def __init__(self, child: ChildProcess, level: int) -> None:
+        self._child, self.level = child, level
+
+    def keep(self, at: Attempting, record: logging.LogRecord) -> None:
+        unhandled = not logging.getLogger(record.name).hasHandlers()
+        line = shortened(line_of(record, 0.0), LINE_MAX_BYTES)
+        self._child.say(Message(log=line, unhandled=unhandled))
+
+    def keep_line(self, at: Attempting, line: LogLine) -> None:
+        """Do nothing: the step of a child has no child."""
+
+
+def _use_streams_of_agent(descriptors: tuple[int, int]) -> None:
+    """Let handlers of `logging` write where the agent prints. Those that are made while the file is loaded keep the
+    streams that they find, and what they write is kept already, as records."""
+    sys.stdout, sys.stderr = (
+        open(one, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+        for one in descriptors
+    )
+    logging.lastResort = logging.NullHandler()  # without handlers, the agent's handlers get the records
 
 
 def _read(step: Step[Any, Any], request: AttemptRequest) -> msgspec.Struct:
@@ -142,8 +183,11 @@ def main() -> None:
     child = ChildProcess(int(sys.argv[1]))
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=AttemptRequest)
     threading.Thread(target=child.listen, daemon=True).start()
+    if request.streams is not None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True)  # so that others see a line when it is printed
     child.execute(request)
-    sys.stdout.flush()
     os._exit(0)
 
 

@@ -43,6 +43,9 @@ class ExecutingAgent(Protocol):
 
 
 class Executor:
+    execute_isolated = staticmethod(isolation.execute)
+    """Executes a step in a process of its own. A simulation has no other processes, and replaces this."""
+
     def __init__(self, agent: ExecutingAgent, places: Places, config: Config) -> None:
         self._agent, self._places, self._config = agent, places, config
         self._threads = StepThreads(config.threads_max)
@@ -132,7 +135,7 @@ class Executor:
         ended: bytes | Raised
         try:
             async with limit:
-                ended = await isolation.execute(
+                ended = await self.execute_isolated(
                     assignment.step, assignment.arguments, assignment.here, self._config.payload_max_bytes
                 )
         except asyncio.CancelledError as error:

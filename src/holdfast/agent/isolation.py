@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -23,8 +24,11 @@ import msgspec
 
 from holdfast import codec
 from holdfast.agent.outcome import Raised
+from holdfast.agent.printed import PrintedStreams
 from holdfast.errors import DefinitionError, StepLost
 from holdfast.interpreters import module_path, python
+from holdfast.model import LogLine
+from holdfast.workflow import log_records
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
@@ -60,13 +64,22 @@ class AttemptRequest(msgspec.Struct):
     undoes: str | None
     limit: int
     """How many bytes a result or a checkpoint may have."""
+    log_level: int | None = None
+    """What the child logs from this level on is kept. None if nothing is kept."""
+    root_level: int = logging.WARNING
+    """The level of the agent's root logger, which the child begins with."""
+    streams: tuple[int, int] | None = None
+    """Descriptors of the agent's own standard output and standard error, if those of the child are pipes."""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """A message from the child: progress, a checkpoint, or how the attempt ended."""
+    """A message from the child: progress, a checkpoint, a log line, or how the attempt ended."""
 
     beat: tuple[float | None, str] | None = None
     save: str | None = None
+    log: LogLine | None = None
+    unhandled: bool = False
+    """The child has no handler of `logging`, so the agent's handlers get the line."""
     output: str | None = None
     error: str | None = None
     """The error as it is recorded. It says whether the step may have had its effect."""
@@ -76,6 +89,15 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
     """Execute one attempt in a child process. Return the encoded result, or the error that the code raised. Cancelling
     this kills the child."""
     _check_main(step)
+    if here.keeper is None:
+        return await _execute(step, arguments, here, limit, None)
+    with PrintedStreams(here) as printed:
+        return await _execute(step, arguments, here, limit, printed)
+
+
+async def _execute(
+    step: Step[Any, Any], arguments: Any, here: Attempting, limit: int, printed: PrintedStreams | None
+) -> bytes | Raised:
     request = AttemptRequest(
         path=module_path(),
         module=step.place.module,
@@ -89,13 +111,21 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
         undoes=here.undoes,
         limit=limit,
     )
+    options: dict[str, Any] = {}
+    inherited: tuple[int, ...] = ()
+    if printed is not None and here.keeper is not None:
+        request.log_level, request.streams = here.keeper.level, printed.ours
+        request.root_level = logging.getLogger().level
+        options = {"stdout": printed.theirs[0], "stderr": printed.theirs[1]}
+        inherited = printed.ours
     inner, outer = os.pipe()
     try:
         child = await asyncio.create_subprocess_exec(
             *python("-m", "holdfast.agent.child", str(outer)),
             stdin=asyncio.subprocess.PIPE,
-            pass_fds=[outer],
+            pass_fds=[outer, *inherited],
             start_new_session=True,
+            **options,
         )
     except BaseException:
         os.close(inner)
@@ -103,6 +133,8 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
     finally:
         os.close(outer)
     try:
+        if printed is not None:
+            await printed.read()
         messages, pipe = await _reader(inner, 2 * limit + LINE_MIN_BYTES)
         try:
             assert child.stdin is not None
@@ -111,7 +143,7 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
         finally:
             pipe.close()
     finally:
-        await asyncio.shield(_end(child))
+        await asyncio.shield(_end(child, printed))
 
 
 async def _reader(descriptor: int, limit: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
@@ -135,6 +167,11 @@ async def _listen(
             await here.on_save(message.save.encode())
             assert child.stdin is not None
             child.stdin.write(b"saved\n")
+        elif message.log is not None:
+            if here.keeper is not None:
+                here.keeper.keep_line(here, message.log)
+            if message.unhandled:
+                log_records.handle(message.log, here)
         elif message.output is not None:
             return message.output.encode()
         elif message.error is not None:
@@ -183,8 +220,8 @@ def _is_guard(node: ast.stmt) -> bool:
     return any(isinstance(name, ast.Name) and name.id == "__name__" for name in names)
 
 
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """End the child process and all processes of its group."""
+async def _end(child: asyncio.subprocess.Process, printed: PrintedStreams | None) -> None:
+    """End the child process and all processes of its group, and read what they have printed."""
     if child.stdin is not None:
         child.stdin.close()
     with contextlib.suppress(ProcessLookupError):
@@ -196,3 +233,5 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     await child.wait()
+    if printed is not None:
+        await printed.drain()

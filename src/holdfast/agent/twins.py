@@ -75,7 +75,7 @@ class TwinKeeper:
         if not self._host.has_lease():
             return
         try:
-            answer = await self._store.end_twin(self._node, twin.ref, state, output, outran)
+            answer = await self._store.end_twin(self._node, twin.ref, state, output, outran, logs=twin.logs)
         except StoreError as error:
             log.warning("the twin of step %s of run %s: %s", twin.n, twin.run_id, error)
             return

@@ -19,12 +19,14 @@ from holdfast.codec.failure import (
     mark_unsure,
     message_of,
     original_error,
+    place_in,
     place_of,
     revoked_error,
     safe_to_inspect,
     with_undone,
 )
-from holdfast.codec.payload import Payload, decode_any, encode_any, encode_open
+from holdfast.codec.forms import is_record
+from holdfast.codec.payload import Payload, decode_any, encode_any, encode_open, is_same_json
 from holdfast.codec.shape import Shape
 from holdfast.codec.text import progress_note, read_json, stored_tags, stored_text
 
@@ -43,10 +45,13 @@ __all__ = [
     "end_of",
     "ended_by",
     "gave_up_error",
+    "is_record",
+    "is_same_json",
     "is_unsure",
     "mark_unsure",
     "message_of",
     "original_error",
+    "place_in",
     "place_of",
     "progress_note",
     "read_json",

@@ -241,6 +241,11 @@ def describe_error(raw: str) -> str:
     return " ".join(_line(_parsed(raw)).split())
 
 
+def place_in(raw: str) -> str:
+    """Return where a recorded error was raised, as `place_of` does."""
+    return _parsed(raw).place
+
+
 def is_unsure(losses: int, error: str | None) -> bool:
     """True if a step that failed may have had its effect, because nobody knows how one of its attempts ended."""
     if losses > 0:

@@ -16,7 +16,7 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, Union, cast, get_args, get_origin
 
@@ -104,9 +104,18 @@ def enc_hook(value: Any) -> Any:
         raise TypeError(
             f"a {type(value).__qualname__} cannot be the key of a dict that is stored: use text or a number"
         )
-    raise TypeError(
-        f"a {type(value).__qualname__} cannot be stored: make it a dataclass, or pass plain values"
-    )
+    raise TypeError(f"a {type(value).__qualname__} cannot be stored: {_instead(value)}")
+
+
+def _instead(value: object) -> str:
+    """Say what to pass instead of a value that cannot be stored."""
+    if isinstance(value, Coroutine):
+        return "await it first, and pass its result"
+    if isinstance(value, Iterator | AsyncIterator):
+        return "pass a list of what it yields"
+    if callable(value):
+        return "pass its name, or call it where it is"
+    return "make it a dataclass, or pass plain values"
 
 
 def dec_hook(kind: type, value: Any) -> Any:

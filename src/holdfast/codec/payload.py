@@ -133,6 +133,14 @@ def decode_any(raw: bytes) -> Any:
     return msgspec.json.decode(raw)
 
 
+def is_same_json(one: bytes, other: bytes) -> bool:
+    """True if two JSON texts mean the same, however they are written."""
+    return one == other or _sorted.encode(decode_any(one)) == _sorted.encode(decode_any(other))
+
+
+_sorted = msgspec.json.Encoder(order="sorted")
+
+
 def refuse(what: str, wrong: BaseException) -> NoReturn:
     """Raise InvalidInput with the function, the place and the problem: `charge(): cents: expected `int`, got `str``."""
     if by_signal(wrong):

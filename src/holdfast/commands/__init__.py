@@ -31,9 +31,11 @@ SECTIONS = {
         "check": ("check", "Replay the code you are about to deploy against every run in flight."),
     },
     "Look": {
+        "graph": ("graph", "Draw a workflow before it runs, from its source."),
         "ps": ("ps", "List runs, newest first."),
         "show": ("show", "Show one run: its steps over time, failed attempts and result."),
         "why": ("ps", "Say in a sentence or two what a run waits for."),
+        "logs": ("logs", "Print what a run and its steps have logged, in the order of time."),
         "agents": ("agents", "List the processes that work on the store, and how each is doing."),
         "watch": ("run", "Follow a run until it ends."),
         "alerts": ("alerts", "List alerts, clear them, and test the channels that send them."),
@@ -42,6 +44,7 @@ SECTIONS = {
     "Operate": {
         "start": ("acts", "Start a run, and leave it to the processes that are up."),
         "signal": ("acts", "Send a signal to a run."),
+        "update": ("acts", "Call an update of a run, and print its answer."),
         "cancel": ("acts", "Ask a run to cancel itself."),
         "hold": ("hold", "Stop a run, or all of a kind, until it is released."),
         "release": ("hold", "Let a run, or all of a kind, go on after a hold."),
@@ -51,6 +54,7 @@ SECTIONS = {
             "acts",
             "Try the waiting steps of a run at once, or go on with an ended run under a new id.",
         ),
+        "fork": ("acts", "Start a new run from what another one recorded, with edits."),
         "skip": ("acts", "Count an undo that gave up as done by hand."),
         "quarantine": (
             "quarantine",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
 from holdfast.addresses import shown_address
 from holdfast.client import Holdfast
+from holdfast.codec import read_json
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
     RunRequest,
     command,
+    given_text,
     json_value,
     note_option,
     opened,
@@ -19,11 +22,14 @@ from holdfast.commands.options import (
     start_options,
 )
 from holdfast.environment import Environment
+from holdfast.errors import InvalidInput
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, RunState
 from holdfast.run import Run
 from holdfast.store import open_store
+from holdfast.store.forks import Forked
 from holdfast.terminal import output
+from holdfast.terminal.wording import counted
 
 UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
 
@@ -81,6 +87,53 @@ def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_js
             return await hf.run(run_id).state()
 
     _answer(as_json, run_id, run_quickly(send()), f"{run_id} got the signal {name}", signal=name)
+
+
+@command()
+@run_argument
+@click.argument("name")
+@click.option(
+    "--data",
+    default="null",
+    metavar="JSON",
+    help="Call the update with this value. `-` reads standard input.",
+)
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="Call the update under this key. The same key again is the same call, and prints the same answer.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait this long for the answer. The call stays recorded.",
+)
+def update(
+    run_id: str, name: str, *, data: str, key: str | None, timeout: float, store: str, as_json: bool
+) -> None:
+    """Call an update of a run, and print its answer.
+
+    \b
+    holdfast update order-42 change_address --data '{"street": "Quay 2"}' --key change-7
+
+    The call may come before the run serves it. The exit code is 1 if the run refuses it, if it ends in an error, or if
+    there is no answer in time.
+    """
+    payload = json_value(data, "--data")
+
+    async def call() -> tuple[Any, RunState]:
+        async with opened(store) as hf:
+            raw = await hf.call_update(run_id, name, payload, key, timeout)
+            return json.loads(raw), await hf.run(run_id).state()
+
+    answer, state = run_quickly(call())
+    if as_json:
+        output.print_json({"id": run_id, "state": str(state), "update": name, "reply": answer})
+    else:
+        output.say(json.dumps(answer, ensure_ascii=False))
 
 
 @command()
@@ -166,6 +219,82 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     else:
         words = f"{again} is {state}: it goes on from where {run_id} ended"
     _answer(as_json, again, state, words, retry_of=None if again == run_id else run_id)
+
+
+@command()
+@run_argument
+@click.option(
+    "--from",
+    "start",
+    metavar="STEP",
+    help="Execute this step again, and everything that the code asked for after it.",
+)
+@click.option(
+    "--input",
+    "text",
+    metavar="JSON",
+    help="Pass these arguments instead: an object by name. `-` reads standard input.",
+)
+@click.option(
+    "--set",
+    "results",
+    multiple=True,
+    metavar="STEP=JSON",
+    help="Go on as if this step had returned this. May be repeated.",
+)
+@click.option("--id", "new_id", metavar="ID", help="Give the new run this id. [default: RUN-fork-1]")
+def fork(
+    *,
+    run_id: str,
+    start: str | None,
+    text: str | None,
+    results: tuple[str, ...],
+    new_id: str | None,
+    store: str,
+    as_json: bool,
+) -> None:
+    """Start a new run from what another one recorded, with edits.
+
+    \b
+    holdfast fork order-42 --from ship
+    holdfast fork order-42 --set 'quote={"cents": 900}'
+    holdfast fork order-42 --input '{"card": "tok_2"}'
+
+    STEP is the key of a step, as `holdfast show` prints it. The new run keeps what was recorded before the point, and
+    executes the rest itself. Without --from, that is after the first step with --set, from the beginning with --input,
+    or else where RUN is now. The new run never undoes what it did not do. RUN is not changed, whatever its state is.
+    """
+    edited = dict(_result(item) for item in results)
+    given = None if text is None else read_json(given_text(text), "--input")
+    if text is not None and given is None:
+        raise InvalidInput("--input: null is no input: give an object by the names of the arguments")
+
+    async def ask() -> tuple[Forked, RunState]:
+        async with opened(store) as hf:
+            made = await hf.run(run_id).forked(start, given, edited, new_id)
+            return made, await hf.run(made.id).state()
+
+    made, state = run_quickly(ask())
+    kept = f"keeps {counted(made.kept, 'step')}" if made.kept else "begins at the beginning"
+    words = (
+        f"{made.id} is {state}: it {kept} of {run_id}" if made.kept else f"{made.id} is {state}: it {kept}"
+    )
+    if made.undone:
+        words += (
+            f"\n  {run_id} has undone {', '.join(made.undone)}, and the fork uses their results all the same: --from "
+            f"{made.undone[0]} executes them again"
+        )
+    _answer(as_json, made.id, state, words, forked_from=run_id, kept=made.kept, undone_before=made.undone)
+
+
+def _result(item: str) -> tuple[str, Any]:
+    """Read STEP=JSON. The key of a step may contain `=`, and then the last one that leaves JSON counts."""
+    for place in (index for index, letter in enumerate(item) if letter == "=" and index):
+        try:
+            return item[:place], read_json(item[place + 1 :], "--set")
+        except InvalidInput:
+            continue
+    raise click.BadParameter(f"{item!r} is not of the form STEP=JSON", param_hint="--set")
 
 
 @command()

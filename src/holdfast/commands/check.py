@@ -17,12 +17,13 @@ from holdfast.commands.options import command, opened
 from holdfast.commands.up import files_argument
 from holdfast.decider.undo_plan import Family
 from holdfast.model import Lane, RunRow, RunState, StepRow
-from holdfast.scheduler.fit import Misfit, misfits, needs_families
+from holdfast.scheduler.fit import Fit, Misfit, fit, needs_families
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.reads import RunFilter
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 from holdfast.workflow import registry
+from holdfast.workflow.markers import markers_of
 
 IN_FLIGHT = (RunState.PENDING, RunState.RUNNING, RunState.UNDOING, RunState.HELD, RunState.STUCK)
 PAGE = 200
@@ -38,6 +39,20 @@ class Finding(NamedTuple):
     misfit: Misfit
 
 
+class Ways:
+    """How many open runs of a workflow go which way at a marker."""
+
+    def __init__(self) -> None:
+        self.old = 0
+        self.new = 0
+
+    def add(self, *, is_new: bool) -> None:
+        if is_new:
+            self.new += 1
+        else:
+            self.old += 1
+
+
 class Checked:
     """How many runs were checked, and what was found. Keeps at most `limit` findings, or all if it is 0, and counts all
     of them."""
@@ -47,17 +62,29 @@ class Checked:
         self.unfit = 0
         self.kinds: Counter[str] = Counter()
         self.kept: list[Finding] = []
+        self.markers = {
+            (workflow.name, marker): Ways()
+            for workflow in registry.workflows.values()
+            for marker in sorted(markers_of(workflow.fn))
+        }
+        """The markers that the code asks for, by workflow and name."""
         self._limit = limit
 
-    def add(self, run: RunRow, found: list[Misfit]) -> list[Finding]:
+    def add(self, run: RunRow, fit: Fit) -> list[Finding]:
         """Count a run, and return those of its findings that are to be shown."""
         self.runs += 1
+        found = fit.misfits
+        for marker, is_new in fit.ways.items():
+            self._ways(run.workflow, marker).add(is_new=is_new)
         self.unfit += any(not misfit.is_note for misfit in found)
         self.kinds.update(misfit.kind for misfit in found)
         room = len(found) if self._limit == 0 else max(0, self._limit - len(self.kept))
         shown = [Finding(run, misfit) for misfit in found[:room]]
         self.kept += shown
         return shown
+
+    def _ways(self, workflow: str, marker: str) -> Ways:
+        return self.markers.setdefault((workflow, marker), Ways())
 
     @property
     def left_out(self) -> int:
@@ -84,6 +111,8 @@ def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
     longer fits is listed with both sides: a step that the code asks for with another input, a workflow, version or undo
     that the code no longer has, an input, result or signal that it cannot read whole. Nothing is executed, and the
     store is not changed. The exit code is 1 if a run does not fit.
+
+    For each marker, `patched("…")`, it says how many open runs go the old way. A marker with none can be removed.
     """
     with output.stdout_kept(as_json):
         for file in files:
@@ -104,7 +133,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
         total = sum(counts.get(state, 0) for state in IN_FLIGHT)
         with _progress(total) as say:
             async for run in _in_flight(hf):
-                found = await _misfits(hf, run.id, lanes)
+                found = await _fit(hf, run.id, lanes)
                 if found is None:
                     continue  # the run has ended in the meantime
                 for finding in checked.add(*found):
@@ -122,8 +151,8 @@ async def _in_flight(hf: Holdfast) -> AsyncIterator[RunRow]:
         where.before = (page[-1].created_at, page[-1].id)
 
 
-async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[RunRow, list[Misfit]] | None:
-    """Return the run and what of it does not fit, or None if the run has ended. The rows of a run are read one after
+async def _fit(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[RunRow, Fit] | None:
+    """Return the run and how it fits, or None if the run has ended. The rows of a run are read one after
     the other while it may go on, so a finding counts only if reading the rows again gives the same rows, or after
     READS_MAX reads."""
     before: ClaimedRun | None = None
@@ -131,14 +160,14 @@ async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[R
     while (history := await _history(hf, run_id)) is not None:
         reads += 1
         families = await _families(hf, run_id) if needs_families(history.run) else None
-        found = misfits(
+        found = fit(
             history,
             workflows=registry.workflows,
             find=registry.steps.get,
             lanes=lanes,
             families=families,
         )
-        if not found or history == before or reads == READS_MAX:
+        if not found.misfits or history == before or reads == READS_MAX:
             return history.run, found
         before = history
     return None
@@ -151,7 +180,7 @@ async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
     steps: list[StepRow] = []
     while page := await hf.store.reads.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
         steps += page
-    inherited = await hf.store.reads.inherited(run_id) if run.retry_of is not None else []
+    inherited = await hf.store.reads.inherited(run_id) if run.goes_on_from is not None else []
     return ClaimedRun(run, steps, await hf.store.reads.signals(run_id), inherited)
 
 
@@ -195,6 +224,8 @@ def _print(finding: Finding) -> None:
 def _print_sum(checked: Checked) -> None:
     if checked.left_out:
         print_words(f"{checked.left_out:,} more findings; --limit 0 lists all", dim=True)
+    for (workflow, marker), ways in sorted(checked.markers.items()):
+        print_words(f"· marker {marker} of {workflow}: {_marker_words(ways)}", dim=not ways.old)
     if not checked.runs:
         output.say("no run is in flight")
     elif not checked.unfit:
@@ -210,6 +241,13 @@ def _print_sum(checked: Checked) -> None:
             "  keep the old version beside the new one until its runs have ended, or deploy and decide for each held run",
             dim=True,
         )
+
+
+def _marker_words(ways: Ways) -> str:
+    if not ways.old:
+        return "no open run goes the old way; once this code is deployed, remove the marker and its old way"
+    goes = "goes" if ways.old == 1 else "go"
+    return f"{wording.counted(ways.old, 'open run')} {goes} the old way"
 
 
 def _object(checked: Checked) -> output.Object:
@@ -233,5 +271,15 @@ def _object(checked: Checked) -> output.Object:
             for run, misfit in checked.kept
         ],
         "left_out": checked.left_out,
+        "markers": [
+            {
+                "workflow": workflow,
+                "marker": marker,
+                "old": ways.old,
+                "new": ways.new,
+                "needed": ways.old > 0,
+            }
+            for (workflow, marker), ways in sorted(checked.markers.items())
+        ],
         "ok": not checked.unfit,
     }

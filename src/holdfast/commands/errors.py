@@ -15,12 +15,14 @@ from collections.abc import Callable
 
 import click
 
-from holdfast.errors import HoldfastError, WorkflowError
+from holdfast.errors import HoldfastError, Refused, UpdateFailed, UpdateTimeout, WorkflowError
 from holdfast.terminal import streams
 from holdfast.terminal.lines import json_document, print_words
 
 DONE, ENDED_OTHERWISE, WRONG = 0, 1, 2
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
+NO_ANSWER = (Refused, UpdateFailed, UpdateTimeout)
+"""Errors of a run that was called. The call itself was right."""
 THREADS_GRACE_S = 0.5
 """How long to wait for a thread of a step. The idle threads of an agent end by themselves in less than this."""
 
@@ -52,6 +54,8 @@ def run_command(
         if os.environ.get("HOLDFAST_DEBUG"):
             traceback.print_exc()
         code = _print_error(_kind(error), _message(error), as_json=as_json)
+        if isinstance(error, NO_ANSWER):
+            code = ENDED_OTHERWISE
     if is_last:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that would have to stop in good order
     if code == PIPE_CLOSED:

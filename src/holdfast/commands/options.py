@@ -15,7 +15,10 @@ from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
 from holdfast.errors import InvalidInput, StoreUnreachable
+from holdfast.filters import run_filter
+from holdfast.model import RunState
 from holdfast.store import dialect_of
+from holdfast.store.reads import RunFilter
 from holdfast.workflow.workflow import Workflow
 
 Command = Callable[..., Any]
@@ -154,6 +157,60 @@ def start_options(fn: Command) -> Command:
             help="Start the run in this namespace, which operators can hold apart from others.",
         ),
         app_option,
+    )
+    decorated: Command = packed
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+class Wanted(NamedTuple):
+    """Which runs the command line means."""
+
+    prefix: str | None
+    states: tuple[str, ...]
+    workflow: str | None
+    tags: dict[str, str]
+    namespace: str | None
+    since: str | None
+    until: str | None
+    error: str | None
+
+    def filter(self, now: float) -> RunFilter:
+        """Return the filter. `now` is the store's time, from which ages are counted."""
+        return run_filter(now=now, what="--{}", **self._asdict())
+
+
+def filter_options(fn: Command) -> Command:
+    """Add the options that say which runs are meant. The command gets them as one `wanted`."""
+
+    @wraps(fn)
+    def packed(**given: Any) -> Any:
+        wanted = Wanted(**{name: given.pop(name) for name in Wanted._fields})
+        return fn(wanted=wanted, **given)
+
+    options = (
+        click.argument("prefix", metavar="[PREFIX]", required=False),
+        click.option(
+            "--state",
+            "states",
+            multiple=True,
+            type=click.Choice([str(state) for state in RunState]),
+            metavar="STATE",
+            help="Only runs in this state. May be repeated.",
+        ),
+        click.option("--workflow", metavar="NAME", help="Only runs of this workflow."),
+        tag_option("Only runs with this tag."),
+        click.option("--namespace", metavar="NAME", help="Only runs in this namespace."),
+        click.option(
+            "--since",
+            metavar="TIME",
+            help="Only runs started since then: 2h, 3d (so long ago), or a time such as 2026-11-17T14:30.",
+        ),
+        click.option("--until", metavar="TIME", help="Only runs started before then, as with --since."),
+        click.option(
+            "--error", metavar="CLASS", help="Only runs that failed or are stuck with an error of this class."
+        ),
     )
     decorated: Command = packed
     for option in reversed(options):

@@ -19,6 +19,7 @@ from holdfast.commands.event_loop import run_long
 from holdfast.commands.options import app_option, command, label_option
 from holdfast.commands.up import (
     files_argument,
+    log_option,
     max_memory_option,
     max_steps_option,
     steps_option,
@@ -88,8 +89,9 @@ from holdfast.terminal.node_view import NodeView, view_for
 @threads_option
 @max_steps_option
 @max_memory_option
+@log_option
 @app_option
-def pool(*, files: tuple[str, ...], store: str, as_json: bool, **given: Any) -> int:
+def pool(*, files: tuple[str, ...], log_format: str | None, store: str, as_json: bool, **given: Any) -> int:
     """Run as many agents on this host as there is work.
 
     \b
@@ -108,7 +110,11 @@ def pool(*, files: tuple[str, ...], store: str, as_json: bool, **given: Any) -> 
         if (file.endswith(".py") or "/" in file) and not Path(file).is_file():
             raise NotLoadable(f"there is no file {file}: check the path")
     with output.stdout_kept(as_json) as stdout:
-        return run_long(_run_pool(store, settings, view_for(stdout if as_json else None), as_json=as_json))
+        if log_format is not None:
+            settings.options.append(f"--log-format={log_format}")
+        hf = Holdfast(store, roles=(POOL,))
+        view = view_for(stdout if as_json else None, lambda: hf.node_id, log_format=log_format)
+        return run_long(_run_pool(hf, settings, view, as_json=as_json))
 
 
 class PoolSettings(NamedTuple):
@@ -153,7 +159,7 @@ class PoolSettings(NamedTuple):
         return cls(files, least, most, name or Path(files[0]).stem, watch, config, options)
 
 
-async def _run_pool(url: str, settings: PoolSettings, view: NodeView, *, as_json: bool) -> int:
+async def _run_pool(hf: Holdfast, settings: PoolSettings, view: NodeView, *, as_json: bool) -> int:
     wake = asyncio.Event()
     # Agents get the address from their environment: it may contain a password, which does not belong on a command line.
     fleet = LocalFleet(
@@ -163,7 +169,7 @@ async def _run_pool(url: str, settings: PoolSettings, view: NodeView, *, as_json
             *settings.options,
             *(["--json"] if as_json else []),
         ],
-        {**os.environ, "HOLDFAST_STORE": url},
+        {**os.environ, "HOLDFAST_STORE": hf.url},
         lambda member, errors, line: view.pass_on(f"agent {member}", line, errors=errors),
         wake.set,
     )
@@ -174,7 +180,6 @@ async def _run_pool(url: str, settings: PoolSettings, view: NodeView, *, as_json
         else:
             view.say(event.event, event.message, wrong=event.wrong, more=event.more)
 
-    hf = Holdfast(url, roles=(POOL,))
     pool = Pool(
         lambda: hf.store,
         fleet,
@@ -191,7 +196,7 @@ async def _run_pool(url: str, settings: PoolSettings, view: NodeView, *, as_json
         try:
             view.say(
                 "up",
-                f"pool {settings.name}: {settings.least} to {settings.most} agents on {shown_address(url)}",
+                f"pool {settings.name}: {settings.least} to {settings.most} agents on {shown_address(hf.url)}",
             )
             await _until_over(hf, pool, settings, view, wake)
         finally:

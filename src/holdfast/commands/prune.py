@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from holdfast.actor import actor
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
 from holdfast.config import DEFAULT
+from holdfast.filters import age
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import RunState
 from holdfast.store.store import Store
@@ -17,15 +16,14 @@ from holdfast.supervisor.retention import BEGINNING, RUNS_MAX
 from holdfast.terminal import output, wording
 
 ENDED = [str(state) for state in RunState if state in RUN_ENDED]
-UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def _age(ctx: click.Context, parameter: click.Parameter, given: str) -> float:
     """Read an age such as 30d, 12h or 90min as seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)", given.strip())
+    found = age(given)
     if found is None:
         raise click.BadParameter(f"{given!r} is not an age: write 30d, 12h, 90min", ctx, parameter)
-    return float(found[1]) * UNITS[found[2]]
+    return found
 
 
 @command()

@@ -10,11 +10,11 @@ import click
 
 from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
-from holdfast.commands.options import command, opened, run_argument, tag_option
+from holdfast.commands.options import Wanted, command, filter_options, opened, run_argument
 from holdfast.durations import Eta
+from holdfast.filters import demand_workflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Breaker, Hold, Lane, RunRow, RunState, StepRow
-from holdfast.store.reads import RunFilter
 from holdfast.supervisor.outlook import etas
 from holdfast.supervisor.why import gate_in_short, gate_of
 from holdfast.terminal import output, wording
@@ -26,16 +26,7 @@ LOOK_INTO_STEPS = 500
 
 
 @command()
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice([str(state) for state in RunState]),
-    metavar="STATE",
-    help="List only runs in this state. May be repeated.",
-)
-@click.option("--workflow", metavar="NAME", help="List only runs of this workflow.")
-@tag_option("List only runs with this tag.")
+@filter_options
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -47,9 +38,7 @@ LOOK_INTO_STEPS = 500
 @click.option("--all", "everything", is_flag=True, help="List all runs, not only the newest.")
 def ps(
     *,
-    states: tuple[str, ...],
-    workflow: str | None,
-    tags: dict[str, str],
+    wanted: Wanted,
     limit: int,
     everything: bool,
     store: str,
@@ -58,17 +47,22 @@ def ps(
     """List runs, newest first.
 
     \b
-    holdfast ps --state failed --workflow order
+    holdfast ps --state failed --workflow order --since 2h
+    holdfast ps order-2026-11
 
-    Each line says how a run ended, or what it waits for.
+    With PREFIX, only runs whose id begins with it. Each line says how a run ended, or what it waits for.
     """
-    where = RunFilter(states=states, workflow=workflow, tags=tags, limit=PAGE if everything else limit)
-    run_quickly(_ps(where, everything, store, as_json))
+    run_quickly(_ps(wanted, None if everything else limit, store, as_json))
 
 
-async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> None:
+async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
+        everything = limit is None
+        where = wanted.filter(await hf.store.now())
+        where.limit = limit or PAGE
         runs = await hf.store.reads.runs(where)
+        if not runs and where.workflow is not None:
+            await demand_workflow(hf.store, where.workflow)
         page = runs
         while everything and len(page) == where.limit:
             where.before = (page[-1].created_at, page[-1].id)
@@ -89,8 +83,7 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
             )
             return
         if not runs:
-            narrowed = where.states or where.workflow or where.tags
-            output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
+            output.say("no such run" if where.is_narrow else "no run yet: `holdfast run FILE.py` makes one")
             return
         gates = GateFacts(
             await hf.store.agents.lanes(), await hf.store.gates.holds(), await hf.store.gates.breakers()

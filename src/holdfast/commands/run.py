@@ -18,7 +18,7 @@ from holdfast.commands.program import split
 from holdfast.commands.watch import Follower, display_for, follow
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEADLINE, RunRow, RunState
+from holdfast.model import DEADLINE, RunRow, RunState, StepKind
 from holdfast.run import RunRows
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -210,4 +210,8 @@ def _answer(ended: RunFollowed, as_json: bool) -> int:
 
 
 def _done(view: RunRows) -> int:
-    return sum(1 for step in view.steps if step.state == "succeeded" and step.key != DEADLINE)
+    return sum(
+        1
+        for step in view.steps
+        if step.state == "succeeded" and step.key != DEADLINE and step.kind is not StepKind.MARKER
+    )

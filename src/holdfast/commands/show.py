@@ -49,8 +49,10 @@ async def _read(run_id: str, store: str) -> Page:
             view,
             await hf.store.reads.signals(run_id),
             await hf.store.reads.children(run_id),
+            await hf.store.reads.started_runs(run_id),
             await hf.store.reads.journal(run_id),
             await run.why(),
             await hf.store.now(),
             await outlook(hf.store, view.run, view.steps, hf.config),
+            await hf.store.reads.log_counts(run_id),
         )

@@ -14,6 +14,7 @@ from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.options import given_text, json_value
 from holdfast.commands.program import find_workflow
 from holdfast.environment import Environment
+from holdfast.model import UPDATE_PREFIX
 from holdfast.terminal import output
 from holdfast.terminal.lines import print_words
 from holdfast.testing.crashes import INTERPRETERS, Explorer, Settings, Words, known_part, known_step
@@ -27,6 +28,7 @@ BOUNDARIES_MAX = 1_000_000
 WORDS = Words(
     lambda option, names: " ".join(f"--{option} {name}" for name in names),
     "`--signal NAME=JSON` sends every run a signal",
+    "`--update NAME=JSON` calls every run",
     "`--time-limit S` tries longer",
     "`--interpreters 0` does without",
     "`--stub STEP=JSON` and `--input JSON` give other values",
@@ -34,7 +36,7 @@ WORDS = Words(
 
 
 class Given(NamedTuple):
-    """The NAME=JSON of a stub or a signal."""
+    """The NAME=JSON of a stub, a signal or an update."""
 
     name: str
     raw: bytes
@@ -94,6 +96,14 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     help="Send this signal to every run. May be repeated.",
 )
 @click.option(
+    "--update",
+    "updates",
+    multiple=True,
+    metavar="NAME=JSON",
+    callback=_pairs,
+    help="Call this update of every run, after the signals. May be repeated.",
+)
+@click.option(
     "--real", is_flag=True, help="Execute the steps, except those with --stub. They run many times!"
 )
 @click.option(
@@ -112,7 +122,7 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     "--unreached",
     multiple=True,
     metavar="NAME",
-    help="Accept that this step, workflow or signal does not come up. May be repeated.",
+    help="Accept that this step, workflow, signal or update does not come up. May be repeated.",
 )
 @click.option(
     "--interpreters",
@@ -198,7 +208,10 @@ def _explored(given: dict[str, Any]) -> Report:
                 raw,
                 settings=settings,
                 stand_ins=stand_ins,
-                signals=given["signals"],
+                signals=[
+                    *given["signals"],
+                    *((UPDATE_PREFIX + name, raw) for name, raw in given["updates"]),
+                ],
                 replay=replay,
                 words=WORDS,
             )
@@ -222,7 +235,7 @@ def _same_command(given: dict[str, Any]) -> str:
     words = ["holdfast", "simulate", given["target"]]
     if given["text"] is not None:
         words += ["--input", given["text"]]
-    for option in ("stubs", "signals"):
+    for option in ("stubs", "signals", "updates"):
         for name, raw in given[option]:
             words += [f"--{option[:-1]}", f"{name}={raw.decode()}"]
     for option in ("idempotent", "final", "unreached"):

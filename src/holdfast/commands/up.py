@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.commands import program
 from holdfast.commands.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.commands.event_loop import leaving, run_long
 from holdfast.commands.options import alerts_option, app_option, command, label_option
-from holdfast.config import DEFAULT, Config
+from holdfast.config import DEFAULT, Config, OnBug
 from holdfast.errors import StoreError
 from holdfast.node import ROLES
 from holdfast.pool import badge
@@ -64,11 +64,27 @@ max_memory_option = click.option(
 )
 
 
+log_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="HOLDFAST_LOG_FORMAT",
+    show_envvar=True,
+    help="Write the log to standard error as text or as JSON, one object a line. [default: text]",
+)
 keep_option = click.option(
     "--keep-days",
     type=click.FloatRange(min=0),
     metavar="N",
     help="Remove runs that ended more than this many days ago. [default: keep them]",
+)
+
+
+on_bug_option = click.option(
+    "--on-bug",
+    type=click.Choice(get_args(OnBug)),
+    default=DEFAULT.on_bug,
+    show_default=True,
+    help="What to do with a run whose workflow code raises: undo what it did, or hold it. @workflow(on_bug=…) overrides it.",
 )
 
 
@@ -81,6 +97,8 @@ keep_option = click.option(
 @max_memory_option
 @alerts_option
 @keep_option
+@log_option
+@on_bug_option
 @app_option
 def up(
     *,
@@ -92,6 +110,8 @@ def up(
     max_memory_mb: int | None,
     alerts: str | None,
     keep_days: float | None,
+    log_format: str | None,
+    on_bug: OnBug,
     app: str | None,
     store: str,
     as_json: bool,
@@ -105,17 +125,35 @@ def up(
     A second signal ends it at once. A node that loses its lease (because its host was asleep, or the store was away for
     longer than the lease) stops its steps, which others take up, and joins again by itself.
     """
-    config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
+    config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days, on_bug=on_bug)
     limits = ProcessLimits(max_steps, max_memory_mb)
     return _serve(
-        files, ROLES, store, as_json, labels=labels, config=config, limits=limits, alerts=alerts, app=app
+        files,
+        ROLES,
+        store,
+        as_json,
+        labels=labels,
+        config=config,
+        limits=limits,
+        alerts=alerts,
+        app=app,
+        log_format=log_format,
     )
 
 
 @command()
 @files_argument
+@log_option
+@on_bug_option
 @app_option
-def scheduler(files: tuple[str, ...], app: str | None, store: str, as_json: bool) -> int:
+def scheduler(
+    files: tuple[str, ...],
+    log_format: str | None,
+    on_bug: OnBug,
+    app: str | None,
+    store: str,
+    as_json: bool,
+) -> int:
     """Host a Scheduler until it is stopped.
 
     \b
@@ -123,7 +161,8 @@ def scheduler(files: tuple[str, ...], app: str | None, store: str, as_json: bool
 
     It runs workflow code and executes no step. Start two: one takes over when the other goes.
     """
-    return _serve(files, ("scheduler",), store, as_json, app=app)
+    config = Config(on_bug=on_bug)
+    return _serve(files, ("scheduler",), store, as_json, config=config, app=app, log_format=log_format)
 
 
 @command()
@@ -133,6 +172,7 @@ def scheduler(files: tuple[str, ...], app: str | None, store: str, as_json: bool
 @threads_option
 @max_steps_option
 @max_memory_option
+@log_option
 @app_option
 def agent(
     *,
@@ -142,6 +182,7 @@ def agent(
     threads_max: int,
     max_steps: int | None,
     max_memory_mb: int | None,
+    log_format: str | None,
     app: str | None,
     store: str,
     as_json: bool,
@@ -169,13 +210,17 @@ def agent(
         about=about,
         pipe=pipe,
         app=app,
+        log_format=log_format,
     )
 
 
 @command()
 @alerts_option
 @keep_option
-def supervisor(alerts: str | None, keep_days: float | None, store: str, as_json: bool) -> int:
+@log_option
+def supervisor(
+    alerts: str | None, keep_days: float | None, log_format: str | None, store: str, as_json: bool
+) -> int:
     """Host a Supervisor until it is stopped.
 
     \b
@@ -184,7 +229,8 @@ def supervisor(alerts: str | None, keep_days: float | None, store: str, as_json:
     It reclaims the steps and runs of dead processes, ends what is overdue and sends alerts. It needs no code of yours.
     Start two: one leads, and the other takes over when that one goes.
     """
-    return _serve((), ("supervisor",), store, as_json, config=Config(keep_days=keep_days), alerts=alerts)
+    config = Config(keep_days=keep_days)
+    return _serve((), ("supervisor",), store, as_json, config=config, alerts=alerts, log_format=log_format)
 
 
 def _serve(
@@ -200,6 +246,7 @@ def _serve(
     about: dict[str, Any] | None = None,
     pipe: int | None = None,
     app: str | None = None,
+    log_format: str | None = None,
 ) -> int:
     with output.stdout_kept(as_json) as stdout:
         for file in files:
@@ -212,7 +259,7 @@ def _serve(
             raise NotLoadable(f"{', '.join(files)}: there is no step here: mark a function with @step")
         hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts, app=app)
         hf.about = {"files": list(files), **(about or {})}
-        view = view_for(stdout if as_json else None)
+        view = view_for(stdout if as_json else None, lambda: hf.node_id, log_format=log_format)
         if pipe is not None:
             view.wants_status = False  # the pool shows the status of its agents
         return run_long(_until_stopped(hf, roles, view, limits or ProcessLimits(), pipe))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from holdfast.codec import Payload, Shape
-from holdfast.model import NewSignal, Revoked, StepKind
+from holdfast.model import LogPart, NewSignal, Revoked, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
+    from holdfast.decider.updates import Reply
     from holdfast.workflow.step import Step
     from holdfast.workflow.workflow import Workflow
 
@@ -27,6 +29,12 @@ class ChildRun(msgspec.Struct, frozen=True):
     joins: bool = False
     retry_of: str | None = None
     """The earlier run that this child goes on from, if its parent is a retry."""
+    detached: bool = False
+    """The parent only starts this run, and does not wait for it."""
+
+
+RUN_ID = Payload(str, "the id of a run")
+"""How the result of a step that starts a run is read."""
 
 
 class Issue(msgspec.Struct, gc=False):
@@ -90,10 +98,14 @@ class Finish(msgspec.Struct, frozen=True):
     input: bytes | None = None
     unread: tuple[int, ...] = ()
     """The numbers of delivered signals that no wait took. They become undelivered again for the next generation."""
+    had_updates: bool = False
+    """This generation got updates. Only set if it continues as new, which keeps their answers."""
     ending: Literal["failed", "cancelled"] | None = None
     """How the code ended. Only set with `undoing`."""
     steps: tuple[int, ...] = ()
     """n of the steps whose failures ended the code."""
+    is_bug: bool = False
+    """The code raised this by itself: it is no step's failure and no `Stop`."""
     revoked: tuple[Revoked, ...] = ()
     """Child runs that had succeeded, and of which this run undid something."""
 
@@ -107,7 +119,8 @@ class Turn(msgspec.Struct, gc=False):
     cancelled: list[int]
     """n of steps whose child runs are asked to cancel themselves."""
     ended: list[tuple[int, int, bytes]]
-    """Signal waits that got their signal: n of the wait, the signal's number, and what the wait read of it."""
+    """Signal waits that got their signal: n of the wait, the signal's number, and what the wait read of it. Also
+    markers: n, 0, and the way."""
     sends: list[NewSignal]
     progress: str | None
     published: dict[str, bytes] | None
@@ -116,3 +129,7 @@ class Turn(msgspec.Struct, gc=False):
     """The code passed a point of no return: the steps up to this n are never undone."""
     set_aside: list[tuple[int, str]] = []
     """Signals that none of the waits for them could read: their number and the reason. No wait takes them later."""
+    logs: Sequence[LogPart] = ()
+    """What the code has logged."""
+    replies: list[Reply] = []
+    """The answers to updates."""

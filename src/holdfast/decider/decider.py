@@ -9,6 +9,9 @@ lock, writes nothing and reads no clock.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
+import math
 import random as chance
 from asyncio import Future
 from collections.abc import Sequence
@@ -18,20 +21,24 @@ import msgspec
 
 from holdfast import codec
 from holdfast.codec import digest
-from holdfast.config import DEFAULT
-from holdfast.decider.commands import ChildRun, Finish, Issue, Turn, Wait
+from holdfast.config import DEFAULT, OnBug
+from holdfast.decider.commands import RUN_ID, ChildRun, Finish, Issue, Turn, Wait
 from holdfast.decider.effect import Effect, open_scope
-from holdfast.decider.finish import Interruption, failed, finish_of, interrupted, stalled
+from holdfast.decider.finish import Interruption, bug, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
 from holdfast.decider.history import Recorded, described, drift, timeline, unreadable
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.mailbox import Mailbox
+from holdfast.decider.markers import Markers
+from holdfast.decider.updates import Serving, Updates
 from holdfast.errors import Drift, HoldfastError, StepFailed
 from holdfast.lifecycle import STEP_ENDED
+from holdfast.log_buffer import LogBuffer, LogLimits, line_of
 from holdfast.model import (
     CANCEL,
     DEADLINE,
     UNDO_PREFIX,
+    UPDATE_PREFIX,
     Inherited,
     NewSignal,
     Outcome,
@@ -49,7 +56,7 @@ if TYPE_CHECKING:
     from holdfast.workflow.workflow import Workflow
 
 _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
-_UNDO = StepKind.UNDO
+_UNDO, _MARKER, _SERVE, _START = StepKind.UNDO, StepKind.MARKER, StepKind.SERVE, StepKind.START
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
 _KEEP = Wait("", _UNDO, "keep")
 """Marks the place in `Decider._new` where the code passed a point of no return."""
@@ -71,16 +78,21 @@ class Decider:
         "_dice",
         "_drift",
         "_dropped",
+        "_fence",
         "_finish",
         "_given_up_before",
+        "_has_history",
         "_heritage",
+        "_holds_bugs",
         "_input",
         "_interruption",
         "_kept_undoable",
         "_left_tasks_cancelled",
+        "_logs",
         "_loop",
         "_mailbox",
         "_main",
+        "_markers",
         "_new",
         "_newly_published",
         "_progress",
@@ -93,10 +105,12 @@ class Decider:
         "_sends",
         "_undo_left_to_run",
         "_undoable",
+        "_updates",
         "deadline",
         "done",
         "generation",
         "last_n",
+        "log_limits",
         "payload_max",
         "run_id",
         "seq",
@@ -117,9 +131,17 @@ class Decider:
         inherited: Sequence[Inherited] = (),
         resumed_at: float = 0.0,
         payload_max: int = DEFAULT.payload_max_bytes,
+        log_limits: LogLimits | None = None,
+        fence: int = 0,
+        on_bug: OnBug = DEFAULT.on_bug,
     ) -> None:
-        """`inherited` is what this run takes over from the run that it retries, and `resumed_at` is when it goes on."""
+        """`inherited` is what this run takes over from the run that it retries, and `resumed_at` is when it goes on.
+        What the code logs is kept within `log_limits`, under the `fence` that the run's owner has. `on_bug` counts if
+        the workflow does not say it."""
         self.workflow = workflow
+        self.log_limits = log_limits
+        self._fence = fence
+        self._logs: LogBuffer | None = None
         self.payload_max = payload_max
         self.run_id = run_id
         self.generation = generation
@@ -142,25 +164,28 @@ class Decider:
         self._published: dict[str, bytes] = {}
         self._newly_published: dict[str, bytes] = {}
         self._mailbox = Mailbox(self.waiting)
+        self._updates: Updates | None = None
+        """None until the run gets an update, or its code serves one."""
         self._recorded: Recorded | None = None
         self._given_up_before: list[Wait] = []
-        self._replaying = False
+        self._replaying = self._has_history = False
         self._drift: Drift | None = None
         self._dice: dict[str, chance.Random] = {}
         self._undoable = False
         """If the run fails, something that the code asked for may have to be undone."""
-        self._asked_undoable = 0
-        self._kept_undoable = 0
+        self._asked_undoable = self._kept_undoable = 0
         self._saga_effects: dict[str, Effect] = {}
         """What may have to be undone in sagas, by its key."""
         self._by_hand: list[Wait] = []
         self._abandoned: set[int] = set()
         """n of children that the code no longer waits for and that have not ended. What they did may need undoing."""
         self._sagas = 0
-        self._left_tasks_cancelled = False
-        self._undo_left_to_run = False
+        self._left_tasks_cancelled = self._undo_left_to_run = False
         self._saga_failure: Finish | None = None
         self._heritage = Heritage(run_id, inherited, resumed_at)
+        self._holds_bugs = (workflow.on_bug or on_bug) == "hold"
+        self._markers: Markers | None = None
+        """None until there is a marker: most code has none."""
 
     @classmethod
     def of_run(
@@ -171,6 +196,8 @@ class Decider:
         inherited: Sequence[Inherited] = (),
         resumed_at: float = 0.0,
         payload_max: int = DEFAULT.payload_max_bytes,
+        log_limits: LogLimits | None = None,
+        on_bug: OnBug = DEFAULT.on_bug,
     ) -> Decider:
         """Return the decider of a recorded run, before its replay."""
         return cls(
@@ -184,6 +211,9 @@ class Decider:
             inherited=inherited,
             resumed_at=resumed_at,
             payload_max=payload_max,
+            log_limits=log_limits,
+            fence=run.fence,
+            on_bug=on_bug,
         )
 
     # What the owner of the run calls.
@@ -210,25 +240,36 @@ class Decider:
         if not steps and not signals and not self._heritage:
             self.begin(whole=True)
             return
+        self.last_n = max((step.n for step in steps), default=self.last_n)
+        markers = [step for step in steps if step.kind is _MARKER]
+        if markers:
+            self._markers = Markers(markers)
+            steps = [step for step in steps if step.kind is not _MARKER]
         self._recorded = Recorded(steps)
         self._heritage.recall(steps)
         self._mailbox.recall(steps, is_retry=bool(self._heritage))
-        self.last_n = max((step.n for step in steps), default=self.last_n)
         # The limit may be smaller now than when these inputs were recorded, and a replay must accept them.
         self.payload_max = max(self.payload_max, *(len(step.input or b"") for step in steps), 0)
-        self._replaying = self._loop.quiet = True
+        self._has_history = bool(steps or signals)
+        events = list(timeline(steps, signals))
+        # A fork that begins at the beginning has had no turn yet: what it does in the first one is not a repetition.
+        self._replaying = self._loop.quiet = bool(events) or not self._heritage.begins_anew
         self.begin(whole=True)
-        for seq, event in timeline(steps, signals):
+        for seq, event in events:
             if self.done or self._drift is not None:
                 break
             self.seq = seq - 1
             if isinstance(event, StepRow):
                 self.deliver(event.outcome)
             else:
-                self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
+                self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside, event.answer)
         self._replaying = self._loop.quiet = False
+        if self._heritage.is_fork:
+            self._newly_published = dict(self._published)  # the row of a fork begins without
         if self._drift is None and any(self._is_open(step) for step in steps):
             self._drift = self._fails_now()
+        if markers:
+            self._drift = self._removed_marker(steps, signals) or self._drift
         self._check_at_rest()
 
     def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
@@ -250,16 +291,25 @@ class Decider:
         self._run()
         return self.seq
 
-    def deliver_signal(self, name: str, payload: bytes, at: float, set_aside: str | None = None) -> int:
+    def deliver_signal(
+        self, name: str, payload: bytes, at: float, set_aside: str | None = None, answer: str | None = None
+    ) -> int:
         """Give one signal to the code, run the code on, and return the signal's number in the history. `at` is the
         recorded `sent_at`. `set_aside` is the recorded reason why no wait took the signal; then no wait takes it now.
-        `$cancel` cancels the run's main task."""
+        `answer` is how an update was answered. `$cancel` cancels the run's main task."""
         self.seq += 1
+        if name.startswith(UPDATE_PREFIX):
+            # Nothing has happened for the code until the call begins, so that an update which nothing serves changes
+            # nothing.
+            if self._own_updates().deliver(self.seq, name.removeprefix(UPDATE_PREFIX), payload, answer):
+                self._loop.now = max(self._loop.now, at)
+            self._run()
+            return self.seq
         self._loop.now = max(self._loop.now, at)
         if name == CANCEL:
             self._cancel("cancel")
         elif (found := self._mailbox.deliver(self.seq, name, payload, set_aside)) is not None:
-            self._stop_for_drift(found)
+            self.stop_for_drift(found)
         self._run()
         return self.seq
 
@@ -278,6 +328,11 @@ class Decider:
         """Return the `here.key` of the step with this key."""
         return self._heritage.effect_key(key)
 
+    @property
+    def ways(self) -> dict[str, bool]:
+        """The markers of this run that are decided. True is the new way."""
+        return {} if self._markers is None else self._markers.ways
+
     def unasked(self) -> list[StepRow]:
         """Return the recorded steps that the code has not asked for: it does not reach them yet, or left them out."""
         return [] if self._recorded is None else list(self._recorded.by_key.values())
@@ -287,6 +342,12 @@ class Decider:
         issued: list[Issue] = []
         kept_n: int | None = None
         n, mailbox = self.last_n, self._mailbox
+        ended: list[tuple[int, int, bytes]] = []
+        if self._markers is not None:
+            for marker, way in self._markers.take(n):
+                n = marker.n
+                issued.append(marker)
+                ended.append((n, 0, way))
         for wait in self._new:
             issue = wait.issue
             if issue is None:
@@ -300,11 +361,13 @@ class Decider:
             if wait.timer is not None or not wait.future.done():
                 self.waiting[n] = wait
         self.last_n = n
+        if mailbox.answered:
+            ended += [(wait.n, seq, payload) for wait, seq, payload in mailbox.answered]
         turn = Turn(
             issued,
             self._dropped,
             self._cancelled,
-            [(wait.n, seq, payload) for wait, seq, payload in mailbox.answered] if mailbox.answered else [],
+            ended,
             self._sends,
             self._progress,
             self._newly_published or None,
@@ -312,12 +375,16 @@ class Decider:
             kept_n,
             mailbox.set_aside,
         )
+        if self._updates is not None:
+            turn.replies, self._updates.replies = self._updates.replies, []
         self._new.clear()
         mailbox.answered.clear()
         self._dropped, self._cancelled, self._sends, mailbox.set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._newly_published:
             self._newly_published = {}
+        if self._logs is not None:
+            turn.logs = self._logs.take()
         return turn
 
     def close(self) -> None:
@@ -347,8 +414,16 @@ class Decider:
             return wait
         return self._ask(wait)
 
-    def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait:
-        """Ask for a run of another workflow."""
+    def child(
+        self,
+        workflow: Workflow[Any, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        detached: bool = False,
+    ) -> Wait:
+        """Ask for a run of another workflow. If it is `detached`, ask only that it is started: the result is its id, and
+        this run neither waits for it nor undoes it."""
         shape = workflow.shape
         raw, arguments = shape.checked(args, kwargs, self.payload_max)
         loop = self._loop
@@ -360,8 +435,12 @@ class Decider:
             workflow.timeout_s,
             dict(workflow.tags),
             workflow.joins,
+            detached=detached,
         )
-        issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
+        kind = _START if detached else _CHILD
+        issue = Issue(0, key, kind, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
+        if detached:
+            return self._ask(Wait(key, kind, workflow.name, Future(loop=loop), RUN_ID, issue))
         self._undoable = True
         wait = Wait(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
         wait.joins = workflow.joins
@@ -376,6 +455,32 @@ class Decider:
         if not wait.known:  # a known wait took its signal before, or the code gave it up
             self._mailbox.wait(wait)
         return wait
+
+    def patched(self, name: str) -> bool:
+        """Return the way at this marker, which is decided once for the run. If the code that recorded the history went
+        past this point without the marker, it is the old way. A retry that keeps nothing begins anew."""
+        if self._markers is None:
+            self._markers = Markers()
+        is_new = not (self._replaying and self._has_history)
+        return self._markers.ask(name, is_new=is_new, seq=self.seq)
+
+    def serve(self, serving: Serving) -> None:
+        """Serve the updates of one name from now on."""
+        update, branch, updates = serving.update, self._loop.branch(), self._own_updates()
+        updates.demand_unserved(update.name)
+        key = branch.name(f"{update.label}.serve")
+        issue = Issue(0, key, _SERVE, update.name, after_seq=self.seq)
+        wait = self._ask(Wait(key, _SERVE, update.name, Future(loop=self._loop), None, issue))
+        updates.serve(serving, branch, wait)
+
+    def stop_serving(self, serving: Serving) -> None:
+        """Begin no more calls in this scope."""
+        self._own_updates().close(serving)
+
+    def _own_updates(self) -> Updates:
+        if self._updates is None:
+            self._updates = Updates(self, self._loop)
+        return self._updates
 
     def start_timer(self, label: str, timer: Timer) -> None:
         """Ask for a timer. The loop's `call_at` does this."""
@@ -456,7 +561,13 @@ class Decider:
                 self._new.append(_KEEP)
 
     def is_kept(self, effect: Effect) -> bool:
-        return effect.index <= self._kept_undoable
+        """True if a saga does not undo this effect: the code has passed a point of no return, or another run had the
+        effect, from which this one was forked. What that run had undone itself counts as undone here."""
+        if effect.index <= self._kept_undoable:
+            return True
+        return 0 < effect.wait.n <= self._heritage.kept_n and not (
+            self._recorded is not None and undo_key(effect.key) in self._recorded.by_key
+        )
 
     def enter_saga(self) -> None:
         self._sagas += 1
@@ -472,7 +583,7 @@ class Decider:
             arguments = step.shape.decode_whole(raw)
         except HoldfastError as wrong:
             what = f"what {step.name} gets to undo step {effect.key!r}"
-            self._stop_for_drift(unreadable(effect.key, "input", what, raw, wrong))
+            self.stop_for_drift(unreadable(effect.key, "input", what, raw, wrong))
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.after_stop = effect.after_stop
@@ -504,10 +615,10 @@ class Decider:
         path = self._loop.branch().name(f"{name}.send")
         if not self._replaying:
             self._sends.append(
-                NewSignal(run_id, name, f"{self._heritage.identity}/{path}" if key is None else key, payload)
+                NewSignal(run_id, name, f"{self._heritage.sender}/{path}" if key is None else key, payload)
             )
 
-    def set_progress(self, fraction: float, note: str) -> None:
+    def set_progress(self, fraction: float | None, note: str) -> None:
         if not self._replaying:
             self._progress = msgspec.json.encode({"fraction": fraction, "note": note}).decode()
 
@@ -516,6 +627,14 @@ class Decider:
             self._published[key] = value
             if not self._replaying:
                 self._newly_published[key] = value
+
+    def log(self, record: logging.LogRecord) -> None:
+        """Keep what the code has logged. It is written with what the code did in this turn."""
+        limits = self.log_limits
+        if limits is not None and record.levelno >= limits.level and not self._replaying:
+            if self._logs is None:
+                self._logs = LogBuffer(self._fence, limits.max_bytes)
+            self._logs.add(line_of(record, self._loop.now))
 
     def now(self) -> float:
         return self._loop.now
@@ -558,7 +677,7 @@ class Decider:
         assert issue is not None
         drifted = drift(recorded, issue)
         if drifted is not None:
-            self._stop_for_drift(drifted)
+            self.stop_for_drift(drifted)
             return wait
         wait.n = recorded.n
         wait.known = recorded.delivered_seq is not None
@@ -571,12 +690,12 @@ class Decider:
         elif wait.kind is _SIGNAL and recorded.delivered_seq:
             drifted = self._mailbox.wait_again(wait, recorded, self.seq)
             if drifted is not None:
-                self._stop_for_drift(drifted)
+                self.stop_for_drift(drifted)
         else:
             self.waiting[wait.n] = wait
         return wait
 
-    def _stop_for_drift(self, drifted: Drift) -> None:
+    def stop_for_drift(self, drifted: Drift) -> None:
         """Stop the code where it is, because it has changed. Nothing that it did in this turn is kept."""
         if self._drift is None:
             self._drift = drifted
@@ -611,7 +730,7 @@ class Decider:
             try:
                 future.set_result(result.decode_whole(raw) if whole else result.decode(raw))
             except HoldfastError as wrong:
-                self._stop_for_drift(
+                self.stop_for_drift(
                     unreadable(wait.key, "result", f"the result of step {wait.key!r}", raw, wrong)
                 )
             return
@@ -693,6 +812,29 @@ class Decider:
                 return Drift(wait.key, "a wait that was given up", described(wait.kind, wait.name, None))
         return None
 
+    def _removed_marker(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> Drift | None:
+        """Return a drift if the code has lost a marker that the run needs. If the code has drifted, that may be why."""
+        assert self._markers is not None
+        passed, drifted = self._passed_seq(steps, signals), self._drift
+        if drifted is None:
+            # A retry may ask later for what the run before asked for earlier.
+            return self._markers.removed(passed, [] if self._heritage else self.unasked())
+        if drifted.kind == "fails":
+            return None  # the code may have failed before it got to the marker
+        found = self._markers.removed(min(passed, self.seq), [])
+        if found is None:
+            return None
+        message = f"{found}; {drifted}"
+        return Drift(found.key, drifted.recorded, drifted.asked, message=message, kind=found.kind)
+
+    def _passed_seq(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> float:
+        """Return up to which delivery the recorded code surely did what this code did. A retry leaves deliveries out,
+        and may get to later ones by another way."""
+        if not self._heritage:
+            return math.inf
+        delivered = {row.delivered_seq for rows in (steps, signals) for row in rows}
+        return next(seq for seq in itertools.count(1) if seq not in delivered) - 1
+
     def _is_open(self, step: StepRow) -> bool:
         """True if the run was waiting for this step when it was last recorded. A retry also takes over ended steps
         whose outcomes are still to be delivered; those do not count."""
@@ -735,7 +877,15 @@ class Decider:
         return self._sagas > 0 and self._can_go_on()
 
     def _end(self, finish: Finish) -> None:
-        """End the code: cancel the tasks it left behind, and give up everything it still waits for."""
+        """End the code: cancel the tasks it left behind, and give up everything it still waits for. Raises `Bug` instead
+        if the code failed by itself, and such runs are held: then nothing of this turn counts."""
+        if (
+            finish.is_bug
+            and self._holds_bugs
+            and self._interruption is None
+            and finish is not self._saga_failure
+        ):
+            raise bug(finish.error or "")
         self.done = True
         undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._saga_failure)
         error = finish.error
@@ -756,6 +906,8 @@ class Decider:
                 self._loop.run()
             except Runaway:
                 pass  # the run has ended already
+        if self._updates is not None:
+            self._end_updates(self._updates, finish)
         for wait in self._new:
             if wait.issue is not None and (
                 wait.timer is not None or not wait.future.done() or (wait.kind is _UNDO and not undoing)
@@ -779,6 +931,24 @@ class Decider:
                 for row in self._recorded.open_and_unasked()
                 if not (undoing and _outlives(row.kind, row.key))
             ]
+
+    def _end_updates(self, updates: Updates, finish: Finish) -> None:
+        """Answer the updates that are open. The next generation of the run serves those that have not begun."""
+        is_continued = finish.how == "continued"
+        if is_continued:
+            unread = tuple(sorted((*finish.unread, *updates.waiting())))
+            self._finish = msgspec.structs.replace(finish, unread=unread, had_updates=True)
+        updates.end(f"run {self.run_id!r} {_ENDS[finish.how]}", is_continued=is_continued)
+
+
+_ENDS = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "continued": "continued as new",
+    "undoing": "did not succeed, and undoes itself,",
+}
+"""How the code of a run ended, for those who called it."""
 
 
 def _outlives(kind: StepKind, key: str) -> bool:

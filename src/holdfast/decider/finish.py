@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from holdfast import codec
 from holdfast.codec import STEP
 from holdfast.decider.commands import Finish
-from holdfast.errors import ContinueAsNew, HoldfastError, RunTimeout, WorkflowError
+from holdfast.errors import Bug, ContinueAsNew, HoldfastError, RunTimeout, Stop, WorkflowError
 
 if TYPE_CHECKING:
     from holdfast.workflow.workflow import Workflow
@@ -38,9 +38,9 @@ def finish_of(
     try:
         if error is None:
             return Finish("succeeded", output=workflow.shape.encode_result(main.result(), payload_max))
-        continuation = _continuation(error)
-        if continuation is not None:
-            raw, _ = workflow.shape.checked(continuation.arguments, continuation.keywords, payload_max)
+        next_one = continuation(error)
+        if next_one is not None:
+            raw, _ = workflow.shape.checked(next_one.arguments, next_one.keywords, payload_max)
             return Finish("continued", input=raw, unread=unread)
     except HoldfastError as wrong:
         error = wrong
@@ -51,11 +51,27 @@ def interrupted(interruption: Interruption) -> Finish:
     """Return how a run ends that was cancelled or reached its deadline."""
     if interruption == "cancel":
         return Finish("cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled")))
-    return failed(RunTimeout("the run did not end before its deadline"))
+    error = codec.encode_error(RunTimeout("the run did not end before its deadline"))
+    return Finish("failed", error=error)
 
 
 def failed(error: BaseException) -> Finish:
-    return Finish("failed", error=codec.encode_error(error), steps=tuple(steps_that_raised(error)))
+    steps = tuple(steps_that_raised(error))
+    is_bug = not steps and not _has_stop(error)
+    return Finish("failed", error=codec.encode_error(error), steps=steps, is_bug=is_bug)
+
+
+def _has_stop(error: BaseException) -> bool:
+    """True if the code failed the run on purpose: by a `Stop`, or by a group of exceptions with one in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_has_stop(one) for one in error.exceptions)
+    return isinstance(error, Stop)
+
+
+def bug(error: str) -> Bug:
+    """Return the error that holds a run whose code raised this."""
+    place = codec.place_in(error)
+    return Bug(codec.describe_error(error) + (f" at {place}" if place else ""), error=error, place=place)
 
 
 def steps_that_raised(error: BaseException | None) -> list[int]:
@@ -120,7 +136,7 @@ def stalled(main: asyncio.Task[Any]) -> WorkflowError:
     )
 
 
-def _continuation(error: BaseException) -> ContinueAsNew | None:
+def continuation(error: BaseException) -> ContinueAsNew | None:
     """Return the ContinueAsNew that this exception is or contains. Raised in the body of a TaskGroup, it arrives in a
     group of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

@@ -1,4 +1,4 @@
-"""What the code of a retried run takes over from the run before it."""
+"""What the code of a retried or forked run takes over from the run before it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,32 @@ from holdfast.model import Inherited, StepKind, StepRow, effect_key
 
 
 class Heritage:
-    """What one run takes over. A run that is not a retry has nothing here but its own id."""
+    """What one run takes over. A run that is neither a retry nor a fork has nothing here but its
+    own id."""
 
-    __slots__ = ("_effects", "_run_id", "by_key", "identity", "resumed_at")
+    __slots__ = ("_effects", "_run_id", "by_key", "identity", "is_fork", "kept_n", "resumed_at", "sender")
 
     def __init__(self, run_id: str, inherited: Sequence[Inherited], resumed_at: float) -> None:
         self._run_id = run_id
         self.by_key = {entry.key: entry for entry in inherited}
         first = self.by_key.get("")
         self.identity = run_id if first is None or first.effect is None else first.effect
-        """The id of the first run in a chain of retries. Random numbers and the keys of sent signals are derived from
-        it, so that they stay the same."""
+        """The id of the first run in a chain of retries or forks. Random numbers are derived from it, so that they stay
+        the same."""
+        self.is_fork = first is not None and first.sender is not None
+        self.sender = first.sender if first is not None and first.sender is not None else self.identity
+        """The run in whose name signals are sent. Their keys are derived from it, so that a retry sends the same signals
+        as the run before it, and a fork others."""
+        self.kept_n = 0 if first is None else first.kept_n
+        """The steps up to this one are those of the run that this one was forked from."""
         self.resumed_at = resumed_at
         """When the run goes on. New timers of a retry count from this time."""
         self._effects: dict[str, str] = {}
+
+    @property
+    def begins_anew(self) -> bool:
+        """True for a fork that begins at the beginning, with some results that are set already."""
+        return self.is_fork and self.identity == self._run_id
 
     def __bool__(self) -> bool:
         return bool(self.by_key)

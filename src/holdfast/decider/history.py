@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Drift, InvalidInput, Unreadable
+from holdfast.errors import Bug, Drift, InvalidInput, UndoMissing, Unreadable
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Outcome, SignalRow, StepKind, StepRow
 
@@ -105,10 +105,20 @@ def unreadable(key: str, kind: str, what: str, raw: bytes, problem: Exception) -
     return Unreadable(key, kind, what, shown(raw), str(problem))
 
 
+def why_held(error: Exception) -> str:
+    """Return the word in a held run's note for the reason: the code changed, the code raised, or it cannot be loaded."""
+    if isinstance(error, Bug):
+        return "bug"
+    return "drift" if isinstance(error, Drift | UndoMissing) else "replay"
+
+
 def hold_note(why: str, error: Exception, **more: str | int) -> str:
-    """Return the note in a held run's row: why it is held. For a drift it also has both sides."""
+    """Return the note in a held run's row: why it is held. For a drift it also has both sides, and for a bug the
+    exception with its traceback."""
     if isinstance(error, Drift):
         more |= {"key": error.key, "recorded": error.recorded, "asked": error.asked}
+    if isinstance(error, Bug):
+        more |= {"place": error.place, "error": error.error}
     return json.dumps({"why": why, "message": str(error), **more})
 
 

@@ -18,11 +18,13 @@ from holdfast.decider.commands import Finish, Issue, Turn, Wait
 from holdfast.decider.effect import undo_input
 from holdfast.decider.history import unreadable
 from holdfast.decider.undo_order import Reverse, Span, instant, span_of
+from holdfast.decider.updates import Reply, unserved
 from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
+    UPDATE_PREFIX,
     Lane,
     Outcome,
     Revoked,
@@ -197,6 +199,7 @@ class Undoing:
         """n of steps that are still open because the run was cancelled without its code, which would end them."""
         self._dropped: list[int] = []
         self._to_cancel: list[int] = []
+        self._replies: list[Reply] = []
         self._abandoned = False
         self._undone = 0
         self._progress = run.progress
@@ -218,6 +221,9 @@ class Undoing:
             [step.delivered_seq or 0 for step in steps] + [signal.delivered_seq or 0 for signal in signals],
             default=0,
         )
+        for signal in signals:
+            if signal.delivered_seq and signal.update is not None and signal.answer is None:
+                self._refuse_update(signal.delivered_seq)  # the run was cancelled without its code
         self._plan(self._root, "", self.run, steps, self._children)
         self._leaves = list(self._root.leaves())
         by_key = {leaf.key: leaf for leaf in self._leaves}
@@ -267,6 +273,8 @@ class Undoing:
         """Do what an operator asks for, and return the signal's number in the history. Another cancel, or a signal that
         the code would have waited for, changes nothing."""
         self.seq += 1
+        if name.startswith(UPDATE_PREFIX):
+            self._refuse_update(self.seq)
         instruction = _parsed(payload) if name == UNDO else None
         if instruction is None or self.done:
             return self.seq
@@ -286,6 +294,11 @@ class Undoing:
             case "abandon":
                 self._abandoned = True
         return self.seq
+
+    def _refuse_update(self, seq: int) -> None:
+        self._replies.append(
+            unserved(seq, f"run {self.run_id!r} undoes itself, and serves no updates any more")
+        )
 
     def expects(self, n: int) -> bool:
         """True if the outcome of this step is still to be delivered."""
@@ -320,6 +333,7 @@ class Undoing:
             if finish.how != "stuck":
                 self._dropped += sorted(self._idle)
         turn = Turn(issued, self._dropped, self._to_cancel, [], [], self._progress_made(), None, finish)
+        turn.replies, self._replies = self._replies, []
         self._dropped, self._to_cancel = [], []
         return turn
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from holdfast.config import Config
 from holdfast.decider import Decider
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
+from holdfast.log_buffer import LogLimits
 from holdfast.model import RunState
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.schedulers import Schedulers
 from holdfast.workflow import registry
+from holdfast.workflow.pages import code_of
 from holdfast.workflow.workflow import Workflows
 
 
 async def replayed(
-    claimed: ClaimedRun, workflows: Workflows, store: Schedulers, now: float, payload_max: int
+    claimed: ClaimedRun, workflows: Workflows, store: Schedulers, now: float, config: Config
 ) -> Decider | Undoing:
     """Return the decider of a run, in the state in which the history ends. Raises if the run's code no longer fits the
     history, or is not loaded here."""
@@ -25,7 +28,7 @@ async def replayed(
         families = await _families(run.id, store)
         decider = Undoing(run, lanes=lanes, children=families, find=registry.steps.get)
     else:
-        workflow = workflows.get((run.workflow, run.version))
+        workflow = code_of(workflows.get((run.workflow, run.version)), run.input)
         if workflow is None:
             raise UnknownWorkflow(f"{run.workflow} version {run.version} is not loaded here")
         decider = Decider.of_run(
@@ -33,7 +36,9 @@ async def replayed(
             run,
             inherited=claimed.inherited,
             resumed_at=now if claimed.inherited else 0.0,
-            payload_max=payload_max,
+            payload_max=config.payload_max_bytes,
+            log_limits=LogLimits.of(config.logs_level, config.logs_max_bytes),
+            on_bug=config.on_bug,
         )
     try:
         decider.replay(claimed.steps, delivered)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from holdfast.decider import Decider, Turn
 from holdfast.decider.history import described, unreadable
 from holdfast.decider.undo_plan import Family, Undoing
-from holdfast.errors import Drift, HoldfastError
+from holdfast.errors import Bug, Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow
 from holdfast.store.answers import ClaimedRun
+from holdfast.workflow.pages import code_of
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow, Workflows
 
@@ -23,7 +24,7 @@ Find = Callable[[str], Step[Any, Any] | None]
 
 UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "unknown workflow", "unknown version"
 UNKNOWN_STEP, UNKNOWN_UNDO = "unknown step", "unknown undo"
-REPLAY = "replay"
+REPLAY, BUG = "replay", "bug"
 PASSED_OVER = "passed over"
 """The code does not ask for a recorded step. This is allowed and only worth a note: a renamed step is a new step, and
 will be executed."""
@@ -35,7 +36,7 @@ class Misfit(NamedTuple):
     """One difference between the code and the history."""
 
     kind: str
-    """One of the kinds above, or the kind of a `Drift`: drift, input, result, signal, fails."""
+    """One of the kinds above, or the kind of a `Drift`: drift, input, result, signal, update, marker, fails."""
     message: str
     step: str | None = None
     """The key of the step that differs."""
@@ -48,27 +49,32 @@ class Misfit(NamedTuple):
         return self.kind in (PASSED_OVER, SET_ASIDE)
 
 
-def misfits(
+class Fit(NamedTuple):
+    """What became of a run's code on its history."""
+
+    misfits: list[Misfit]
+    ways: Mapping[str, bool]
+    """The markers that are decided for the run, or would be. True is the new way."""
+
+
+def fit(
     history: ClaimedRun,
     *,
     workflows: Workflows,
     find: Find,
     lanes: Mapping[int, Lane],
     families: Mapping[int, Family] | None = None,
-) -> list[Misfit]:
-    """Return where this run does not fit the workflows and steps that are loaded. `families` are the run's children.
-    They are only needed if the run undoes itself."""
+) -> Fit:
+    """Return where this run does not fit the workflows and steps that are loaded, and its markers. `families` are the
+    run's children. They are only needed if the run undoes itself."""
     run = history.run
     if _is_undoing(run):
-        return _undos(history, find, lanes, families)
-    workflow = workflows.get((run.workflow, run.version))
+        return Fit(_undos(history, find, lanes, families), {})
+    workflow = code_of(workflows.get((run.workflow, run.version)), run.input)
     if workflow is None:
-        return [_unknown(run, workflows)]
-    return [
-        *_replay(history, workflow, find),
-        *_steps(history, find),
-        *_undos(history, find, lanes, None),
-    ]
+        return Fit([_unknown(run, workflows)], {})
+    found, ways = _replay(history, workflow, find)
+    return Fit([*found, *_steps(history, find), *_undos(history, find, lanes, None)], ways)
 
 
 def needs_families(run: RunRow) -> bool:
@@ -96,7 +102,7 @@ def _unknown(run: RunRow, workflows: Workflows) -> Misfit:
     )
 
 
-def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> list[Misfit]:
+def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> Fit:
     decider = Decider.of_run(workflow, history.run, inherited=history.inherited)
     try:
         decider.replay(history.steps, [row for row in history.signals if row.delivered_seq])
@@ -107,12 +113,14 @@ def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> li
             message = f"the signal {names.get(seq)!r} would be set aside: {why}"
             found.append(Misfit(SET_ASIDE, message))
     except Drift as drift:
-        return [_misfit(drift)]
+        found = [_misfit(drift)]
+    except Bug as bug:
+        found = [Misfit(BUG, f"its workflow code raises {bug}")]
     except HoldfastError as error:
-        return [Misfit(REPLAY, f"it cannot be replayed: {error}")]
+        found = [Misfit(REPLAY, f"it cannot be replayed: {error}")]
     finally:
         decider.close()
-    return found
+    return Fit(found, decider.ways)
 
 
 def _misfit(drift: Drift) -> Misfit:

@@ -23,6 +23,8 @@ def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
         hop.ended = [(n, seq, payload, now) for n, seq, payload in turn.ended]
     if turn.set_aside:
         hop.set_aside = turn.set_aside
+    if turn.replies:
+        hop.replies = [(*reply, now) for reply in turn.replies]
     if turn.sends:
         hop.sends = [*hop.sends, *turn.sends]
     if turn.progress is not None:
@@ -32,6 +34,8 @@ def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
     if turn.published is not None:
         owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
         hop.published = json.dumps(owned.published)
+    if turn.logs:
+        hop.logs = turn.logs
     if turn.finish is not None:
         _finish(hop, turn.finish, owned, now)
     elif owned.decider.needs_reload:
@@ -42,7 +46,7 @@ def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
 def _finish(hop: Hop, finish: Finish, owned: Owned, now: float) -> None:
     if finish.how == "continued":
         hop.next_input, hop.unread = finish.input, finish.unread
-        hop.begun_at = now
+        hop.begun_at, hop.had_updates = now, finish.had_updates
     elif finish.how == "undoing":
         hop.undo = BeginUndo(finish.ending or "failed", finish.error)
         hop.sends = [*hop.sends, _wake(owned.run_id, f"begin-{owned.generation}")]
@@ -65,6 +69,7 @@ def is_empty(hop: Hop) -> bool:
         or hop.outcomes
         or hop.signals
         or hop.set_aside
+        or hop.replies
         or hop.issued
         or hop.dropped
         or hop.cancelled
@@ -73,6 +78,7 @@ def is_empty(hop: Hop) -> bool:
         or hop.progress is not None
         or hop.published is not None
         or hop.kept_n is not None
+        or hop.logs
         or hop.close
         or hop.undo
         or hop.park

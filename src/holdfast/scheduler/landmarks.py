@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from holdfast.durations import DurationCounts, mark_of, rest_name, start_name
 from holdfast.environment import StoreClock
-from holdfast.model import StepRow
+from holdfast.model import StepKind, StepRow
 
 LANDMARKS_MAX = 300
 """How many landmarks a scheduler notes for one run."""
@@ -58,6 +58,6 @@ class TraceSampler:
         self._room -= 1
         trace = Trace(workflow, base_n, started_at)
         for step in steps:
-            if step.n > base_n:
+            if step.n > base_n and step.kind is not StepKind.MARKER:
                 trace.issued(step.n, step.name, step.issued_at)
         return trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from math import inf
 from typing import Any
 
 from holdfast.environment import Environment, StoreClock
@@ -48,13 +49,16 @@ class SchedulerLoops:
 
     async def _fire_timers(self) -> None:
         scheduler, loops, now = self._scheduler, self._loops, self._clock.now
+        timers = scheduler.timers
         look_at = 0.0
         while not loops.is_over:
             scheduler.fire()
+            look_at = min(look_at, timers.parked_due)
             if scheduler.joins_due or now() >= look_at:
                 scheduler.joins_due = False
                 await loops.guarded("answering joined steps", scheduler.answer_joins)
             if now() >= look_at:
+                timers.parked_due = inf
                 if await loops.guarded("firing timers", scheduler.fire_sleeping):
                     loops.bells.ring_here(Bell.RUNS)
                     continue
@@ -62,9 +66,9 @@ class SchedulerLoops:
                 due = await loops.guarded("looking at timers", scheduler.next_sleeping)
                 if due:
                     look_at = min(look_at, due)
-            mine = scheduler.timers.next_due()
-            until = look_at if mine is None else min(look_at, mine)
-            await wait_for(scheduler.timers.changed, max(0.0005, until - now()))
+            mine = timers.next_due()
+            until = min(look_at, timers.parked_due, inf if mine is None else mine)
+            await wait_for(timers.changed, max(0.0005, until - now()))
 
     async def _park(self) -> None:
         scheduler, loops = self._scheduler, self._loops

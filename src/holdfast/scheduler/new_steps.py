@@ -68,7 +68,8 @@ class Issuing:
         if owned.trace is not None:
             now = self._clock.now()
             for issue in issues:
-                owned.trace.issued(issue.n, issue.name, now)
+                if issue.kind is not StepKind.MARKER:
+                    owned.trace.issued(issue.n, issue.name, now)
         for issue in issues:
             step = issue.step
             lane = 0 if step is None else numbers.get(lane_key(step), 0)
@@ -107,7 +108,8 @@ class Issuing:
                     StepState.WAITING,
                     owned.priority,
                     issue.ready_at,
-                    input=issue.input,
+                    # Pages may be many. Their input is in their own rows, and here the digest is enough.
+                    input=None if issue.child is not None and issue.child.workflow.is_page else issue.input,
                     digest=issue.digest,
                     after_seq=issue.after_seq,
                 )
@@ -146,4 +148,5 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
         parent_n=issue.n,
         joins=child.joins,
         retry_of=child.retry_of,
+        detached=child.detached,
     )

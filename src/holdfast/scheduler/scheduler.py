@@ -18,11 +18,12 @@ import msgspec
 
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
-from holdfast.decider.history import hold_note
+from holdfast.decider.history import hold_note, why_held
 from holdfast.durations import DurationCounts
 from holdfast.environment import StoreClock
-from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
+from holdfast.errors import Bug, Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
+from holdfast.log_buffer import LogLimits
 from holdfast.model import (
     NewRun,
     Outcome,
@@ -42,6 +43,7 @@ from holdfast.store.answers import Answer, ClaimedRun
 from holdfast.store.bell import Bell
 from holdfast.store.operations import Close, Hop, NewStep, Op
 from holdfast.store.schedulers import Schedulers
+from holdfast.workflow.pages import is_page
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflows
 
@@ -69,6 +71,9 @@ class SchedulerHost(Protocol):
     def run_ended(self, run_id: str, close: Close) -> None:
         """React to the end of a run that this node owned."""
 
+    def updates_answered(self) -> None:
+        """Let those look who wait for the answer to an update."""
+
 
 class Scheduler:
     def __init__(
@@ -87,14 +92,11 @@ class Scheduler:
         """`durations` is where the node counts how long things take. If `only` is given, the scheduler works only on
         these runs. It adds their children to them."""
         self._store, self._node = store, node
-        self._submit, self._record, self._ring, self._run_ended = (
-            host.submit,
-            host.record,
-            host.ring,
-            host.run_ended,
-        )
+        self._submit, self._record, self._ring = host.submit, host.record, host.ring
+        self._run_ended, self._updates_answered = host.run_ended, host.updates_answered
         self._workflows, self._seat = workflows, seat
         self._clock, self._config = clock, config
+        self._log_limits = LogLimits.of(config.logs_level, config.logs_max_bytes)
         self._durations, self._only = durations, only
         self.runs: dict[str, Owned] = {}
         self.timers = Timers()
@@ -134,6 +136,9 @@ class Scheduler:
             begun_at=at,
             deadline=deadline,
             payload_max=self._config.payload_max_bytes,
+            log_limits=self._log_limits,
+            fence=1,
+            on_bug=self._config.on_bug,
         )
         owned = Owned(
             run.id,
@@ -148,7 +153,8 @@ class Scheduler:
         owned.trace = self._traces.follow(run.workflow, started_at=at)
         try:
             decider.begin()
-        except Drift:  # The code cannot read its input. The run is held by the scheduler that claims it.
+        except (Drift, Bug):
+            # The code cannot read its input, or has a bug. The run is held by the scheduler that claims it.
             decider.close()
             return False
         turn = decider.take()
@@ -188,21 +194,19 @@ class Scheduler:
         run = claimed.run
         try:
             published = json.loads(run.published or "{}")
-            decider = await replayed(
-                claimed, self._workflows, self._store, self._clock.now(), self._config.payload_max_bytes
-            )
-        except (Drift, UndoMissing) as changed:
+            decider = await replayed(claimed, self._workflows, self._store, self._clock.now(), self._config)
+        except (Drift, UndoMissing, Bug) as changed:
             if not self._undo_without_code(claimed, changed):
-                await self._hold(run, "drift", changed)
+                await self._hold(run, changed)
             return
         except StoreError:
             raise  # Nothing is wrong with the run. The node hands it back.
         except HoldfastError as error:
-            await self._hold(run, "replay", error)
+            await self._hold(run, error)
             return
         except (ValueError, RecursionError, msgspec.MsgspecError) as broken:
             # Somebody changed the rows by hand. Hold this run, so that the others do not have to wait for it.
-            await self._hold(run, "replay", HoldfastError(f"what is recorded of it cannot be read: {broken}"))
+            await self._hold(run, HoldfastError(f"what is recorded of it cannot be read: {broken}"))
             return
         if run.id in self.runs:
             # The run was taken from this node, which did not notice, and this node has claimed it again. What it knew
@@ -212,10 +216,10 @@ class Scheduler:
             self._record_apart(before.unrecorded())
         owned = Owned.of(run, decider)
         owned.published = published
-        if any(step.kind is StepKind.CHILD for step in claimed.steps):
+        if any(step.kind in (StepKind.CHILD, StepKind.START) for step in claimed.steps):
             await self._add_children(run.id)
-        if run.state is RunState.RUNNING:
-            whole = run.started_at if run.generation == 1 and run.retry_of is None else None
+        if run.state is RunState.RUNNING and not is_page(run.input):
+            whole = run.started_at if run.generation == 1 and run.goes_on_from is None else None
             owned.trace = self._traces.follow(
                 run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
@@ -231,11 +235,11 @@ class Scheduler:
         for signal in claimed.signals:
             if signal.delivered_seq is None:
                 owned.arrive(signal)
-        self._advance(owned, is_adopted=True)
+        self._advance(owned, claimed)
 
-    async def _hold(self, run: RunRow, why: str, error: HoldfastError) -> None:
+    async def _hold(self, run: RunRow, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
-        await self._store.hold_run(run.id, run.fence, hold_note(why, error))
+        await self._store.hold_run(run.id, run.fence, hold_note(why_held(error), error))
         self._ring(Bell.ENDED)
 
     def _undo_without_code(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
@@ -364,22 +368,23 @@ class Scheduler:
 
     # --- one hop ------------------------------------------------------------------------------------------------------
 
-    def _advance(self, owned: Owned, *, is_adopted: bool = False) -> None:
+    def _advance(self, owned: Owned, adopted: ClaimedRun | None = None) -> None:
         """Deliver the inbox, let the code run on, and submit the hop. A run that was just adopted gets a hop even if
         its inbox is empty: its code may have asked for something during the replay."""
-        if owned.in_flight or not (owned.inbox or is_adopted):
+        if owned.in_flight or not (owned.inbox or adopted is not None):
             return
         hop = Hop(owned.run_id, owned.fence)
         arrived, owned.inbox = owned.inbox, []
         try:
             turn = self._delivered(owned, hop, arrived)
         except HoldfastError as error:
-            # The code no longer fits its history.
-            log.warning("run %s is held: %s", owned.run_id, error)
+            # The code no longer fits its history, or has a bug.
             self._leave(owned)
             owned.inbox = arrived
             self._record_apart(owned.unrecorded())
-            self._hold_soon(owned, hold_note("drift", error))
+            if adopted is None or not self._undo_without_code(adopted, error):
+                log.warning("run %s is held: %s", owned.run_id, error)
+                self._hold_soon(owned, hold_note(why_held(error), error))
             return
         self._commit(owned, hop, turn, None)
 
@@ -412,12 +417,12 @@ class Scheduler:
         """Add to the hop what the code did, and submit it."""
         seated: list[SeatedStep] = []
         if turn.finish is not None and turn.finish.how == "continued":
-            # This hop removes the history. So there is no need to write what the code began, ended or set aside.
-            turn.issued, turn.ended, turn.set_aside = [], [], []
+            # This hop removes the history. So there is no need to write what the code began, ended, set aside or logged.
+            turn.issued, turn.ended, turn.set_aside, turn.logs = [], [], [], ()
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, seated)
-        # Only these are written with a time, and most hops have neither.
-        now = self._clock.now() if turn.ended or turn.finish is not None else 0.0
+        # Only these are written with a time, and most hops have none of them.
+        now = self._clock.now() if turn.ended or turn.replies or turn.finish is not None else 0.0
         complete(hop, turn, owned, now)
         if not hop.outcomes and is_empty(hop):
             owned.in_flight = False
@@ -503,6 +508,8 @@ class Scheduler:
             self._children_asked(owned, hop)
         if hop.sends or hop.cancelled:
             self._ring(Bell.OUTCOMES)
+        if hop.replies:
+            self._updates_answered()
         if hop.dropped:
             self._ring(Bell.CANCELS)
             if self._seat is not None:
@@ -513,6 +520,9 @@ class Scheduler:
         elif hop.next_input is not None:
             self._continue(owned, hop)
         elif hop.park or hop.undo is not None:
+            timers = [wait.ready_at for wait in owned.decider.waiting.values() if wait.ready_at is not None]
+            if timers:
+                self.timers.park(min(timers))
             self._leave(owned)
             # This node's agent may have claimed and ended a step of the run meanwhile.
             self._record_apart(owned.unrecorded())
@@ -527,16 +537,19 @@ class Scheduler:
         if self._only is not None:
             self._soon(self._add_children(owned.run_id))
         self._ring(Bell.RUNS)
-        if any(child.joins for child in hop.children):
+        if any(child.joins and not child.detached for child in hop.children):
             self.joining.add(owned.run_id)
             self.look_at_joins()  # the run that it joined may have ended before
-        if any(child.retry_of is not None or not is_derived(child) for child in hop.children):
-            # This commit may have ended the step: another run had the id, or the previous child had succeeded.
+        if any(
+            child.detached or child.retry_of is not None or not is_derived(child) for child in hop.children
+        ):
+            # This commit may have ended the step: it only starts a run, another run had the id, or the previous child
+            # had succeeded.
             self._ring(Bell.OUTCOMES)
 
     async def _add_children(self, run_id: str) -> None:
-        """Work on the run's own children, too. The store says which they are: the code may have chosen an id that
-        another run has."""
+        """Work on the run's own children, too, and on the runs that it started. The store says which they are: the code
+        may have chosen an id that another run has."""
         if self._only is None:
             return
         children = await self._store.children(run_id)
@@ -573,15 +586,24 @@ class Scheduler:
             deadline=deadline,
             inherited=inherited,
             payload_max=old.payload_max,
+            log_limits=old.log_limits,
+            fence=owned.fence,
+            on_bug=self._config.on_bug,
         )
         owned.inbox.clear()
         owned.pending.clear()
         owned.signals_seen.clear()
         owned.mine.clear()
         owned.trace = None
-        owned.decider.begin()
-        self._commit(owned, Hop(owned.run_id, owned.fence), owned.decider.take(), None)
         self._ring(Bell.OUTCOMES)
+        try:
+            owned.decider.begin()
+        except Bug as error:
+            log.warning("run %s is held: %s", owned.run_id, error)
+            self._leave(owned)
+            self._hold_soon(owned, hold_note(why_held(error), error))
+            return
+        self._commit(owned, Hop(owned.run_id, owned.fence), owned.decider.take(), None)
 
     def _mark_quiet(self, owned: Owned) -> None:
         """Note that the run waits from now on, unless this node's agent executes one of its steps."""

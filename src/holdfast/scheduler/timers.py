@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterator
+from math import inf
 
 
 class Timers:
@@ -15,10 +16,18 @@ class Timers:
         self._heap: list[tuple[float, str, int]] = []
         self.changed = asyncio.Event()
         """Set when another timer is now the next one due, or when the loop should look for another reason."""
+        self.parked_due = inf
+        """When the earliest timer comes due of the runs that have left memory since the loop last asked the store."""
 
     def set(self, ready_at: float, run_id: str, n: int) -> None:
         heapq.heappush(self._heap, (ready_at, run_id, n))
         if self._heap[0][0] == ready_at:
+            self.changed.set()
+
+    def park(self, ready_at: float) -> None:
+        """Note that a run has left memory whose next timer comes due then."""
+        if ready_at < self.parked_due:
+            self.parked_due = ready_at
             self.changed.set()
 
     def next_due(self) -> float | None:

@@ -36,6 +36,16 @@ class Answer(StrEnum):
     """The precondition is no longer true, because somebody else has changed the row. Nothing was written."""
 
 
+class UpdateEnd(msgspec.Struct, frozen=True):
+    """What became of an update. Without an answer, it will never get one: its run has ended, or is gone."""
+
+    id: int
+    answer: str | None
+    reply: bytes | None
+    state: str | None
+    """The state of the run. None if the run is gone."""
+
+
 class ClaimedRun(msgspec.Struct):
     """A run that this node now owns, with everything needed to replay it."""
 
@@ -186,7 +196,7 @@ class FailureNote(msgspec.Struct):
     run_id: str
     n: int
     """The step. 0 is the run itself. A negative one is a signal with the place -n in the history; then `name` is the
-    signal's name, and `error` is why it was set aside."""
+    signal's name, and `error` is why it was set aside. For a held run, `error` is its note."""
     workflow: str | None
     state: str | None
     parent_id: str | None

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Failure, NewRun, Outcome, RunState, StepState
+from holdfast.model import Failure, LogPart, NewRun, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.children import CANCEL_KEY, cancel_payload, start_children
 from holdfast.store.database import Part, Session, StoreCall, transaction
@@ -41,6 +43,7 @@ _by_step = attrgetter("run_id", "n")
 ORDER = (
     (Verb.deliver_signals, True),
     (Verb.set_aside_signals, True),
+    (Verb.answer_updates, True),
     (Verb.end_waits, True),
     (Verb.drop_steps, False),
     (Verb.cancel_children, False),
@@ -55,7 +58,9 @@ ORDER = (
     (Verb.continue_runs, False),
     (Verb.forget_steps, False),
     (Verb.forget_attempts, False),
+    (Verb.forget_logs, False),
     (Verb.unread_signals, False),
+    (Verb.keep_answers, False),
     (Verb.forget_signals, False),
     (Verb.keep_attempts, False),
     (Verb.retry_steps, True),
@@ -91,6 +96,7 @@ class Batch:
         self.delivered: Rows = []
         self.issued: Rows = []
         self.closed: Rows = []
+        self._logged: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._more: dict[Verb, Rows] = {}
         self._held: dict[str, str] = {}
         self._children: list[NewRun] = []
@@ -139,6 +145,8 @@ class Batch:
             self._add_close(hop)
         if hop.signals or hop.set_aside or hop.ended or hop.dropped or hop.sends:
             self._add_waits(hop)
+        for seq, answer, reply, at in hop.replies:
+            self._add(Verb.answer_updates, (run_id, seq, answer, reply, at))
         if hop.children or hop.cancelled or hop.effects:
             self._add_family(hop)
         if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
@@ -147,8 +155,28 @@ class Batch:
             self._add(Verb.undo_runs, (run_id, hop.fence, hop.undo.ending, hop.undo.error))
         if hop.park:
             self._add(Verb.park_runs, (run_id, hop.fence, self.node))
+        if hop.logs:
+            self.add_logs(run_id, 0, hop.logs)
         if hop.next_input is not None:
             self._add_generation(hop)
+
+    def add_logs(self, run_id: str, n: int, parts: Sequence[LogPart]) -> None:
+        """Add what was logged. If a part comes twice, the later one counts, because a statement can write a row only
+        once."""
+        for one in parts:
+            row = (run_id, n, *msgspec.structs.astuple(one))
+            self._logged[row[:5]] = row
+
+    @property
+    def logged(self) -> Rows:
+        """What was logged. The rows that guard it are locked first: those of the runs and steps, by the hop or by the
+        rest of the batch."""
+        return list(self._logged.values())
+
+    @property
+    def logged_with_hops(self) -> Rows:
+        """What was logged, if the hop can write it, because there is no rest of the batch."""
+        return [] if self._more else self.logged
 
     def _record(self, run_id: str, outcome: Outcome) -> None:
         self.recorded.append(
@@ -165,6 +193,8 @@ class Batch:
         )
         if outcome.state is _FAILED:
             self._add(Verb.note_failures, (run_id, outcome.n))
+        if outcome.logs:
+            self.add_logs(run_id, outcome.n, outcome.logs)
 
     def _add_close(self, hop: Hop) -> None:
         close = hop.close
@@ -203,10 +233,13 @@ class Batch:
             self._add(Verb.name_effects, (hop.run_id, n, effect))
 
     def _add_generation(self, hop: Hop) -> None:
-        """Add what a run writes that continues as new."""
+        """Add what a run writes that continues as new. What was logged goes with the history."""
+        self._logged = {place: row for place, row in self._logged.items() if place[0] != hop.run_id}
         self._add(Verb.continue_runs, (hop.run_id, hop.next_input, hop.begun_at))
-        for verb in (Verb.forget_steps, Verb.forget_attempts, Verb.forget_signals):
+        for verb in (Verb.forget_steps, Verb.forget_attempts, Verb.forget_logs, Verb.forget_signals):
             self._add(verb, (hop.run_id,))
+        if hop.had_updates:
+            self._add(Verb.keep_answers, (hop.run_id,))
         for seq in hop.unread:
             self._add(Verb.unread_signals, (hop.run_id, seq))
         self._add(Verb.journal_add, ("scheduler", "continue", hop.run_id, None, "the next generation began"))
@@ -215,7 +248,10 @@ class Batch:
         place = (op.run_id, op.n, op.fence)
         if type(op) is Outcome:
             self._record(op.run_id, op)
-        elif type(op) is RetryStep:
+            return
+        if op.logs:
+            self.add_logs(op.run_id, op.n, op.logs)
+        if type(op) is RetryStep:
             self._add(Verb.keep_attempts, (*place, op.ending, op.error))
             self._add(Verb.retry_steps, (*place, op.delay_s, op.error, *counts_of(op)))
         elif type(op) is QuarantineStep:
@@ -248,12 +284,20 @@ class Batch:
 
     @property
     def has_hops(self) -> bool:
-        return bool(self.owned or self.begun or self.recorded or self.delivered or self.issued or self.closed)
+        return bool(
+            self.owned
+            or self.begun
+            or self.recorded
+            or self.delivered
+            or self.issued
+            or self.closed
+            or (self._logged and not self._more)
+        )
 
     @property
     def is_single(self) -> bool:
         """True if the batch is written by one statement, which is atomic without a transaction."""
-        if self._starts or self._children or self._held:
+        if self._starts or self._children or self._held or (self._logged and self._more):
             return False
         return len(self._more) + self.has_hops == 1
 
@@ -281,6 +325,8 @@ class Batch:
                         await session.demand(verb, rows)
                     else:
                         await session.each(verb, rows)
+            if self._logged:
+                await session.keep_logs(self.logged)
         if self._held:
             await self._hold(session)
         if self._children:

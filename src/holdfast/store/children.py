@@ -31,6 +31,8 @@ class ExistingRun(NamedTuple):
     parent_n: int | None
     workflow: str
     digest: bytes
+    started_by: str | None = None
+    started_n: int | None = None
 
 
 class ChildOutcome(NamedTuple):
@@ -58,7 +60,10 @@ async def start_children(session: Session, children: Sequence[NewRun]) -> None:
         if child.retry_of is None or not await _go_on(session, child)
     ]
     while left:
-        if len(await session.all(Verb.start_runs, [start_row(child) for child in left])) == len(left):
+        rows = [start_row(child) for child in left]
+        started = {row[0] for row in await session.all(Verb.start_runs, rows)}
+        if len(started) == len(left):
+            await _end_starts(session, left)
             return
         existing = {
             row[0]: ExistingRun(*row)
@@ -67,15 +72,31 @@ async def start_children(session: Session, children: Sequence[NewRun]) -> None:
         for child in left:
             if child.id in existing and not is_own(child, existing[child.id]):
                 await _join_or_refuse(session, child, existing[child.id])
+        await _end_starts(
+            session, [child for child in left if child.id in existing and is_own(child, existing[child.id])]
+        )
         # What is left had an id that was taken a moment ago, and was pruned since.
         left = [child for child in left if child.id not in existing]
 
 
+async def _end_starts(session: Session, started: Sequence[NewRun]) -> None:
+    """End the steps that only start a run: the run is there now."""
+    outcomes = [_started(run) for run in started if run.detached]
+    if outcomes:
+        await session.each(Verb.end_child_steps, outcomes)
+
+
 async def _join_or_refuse(session: Session, child: NewRun, existing: ExistingRun) -> None:
     """Join the run that has the child's id, or fail the step that asked for the child."""
-    awaits = child.joins and await session.row(Verb.awaits, child.parent_id, child.id) is not None
+    awaits = (
+        child.joins
+        and not child.detached
+        and await session.row(Verb.awaits, child.parent_id, child.id) is not None
+    )
     failure = refused(child, existing, awaits=awaits)
-    if failure is None:
+    if failure is None and child.detached:
+        await _end_starts(session, [child])
+    elif failure is None:
         await session.run(Verb.join_run, child.id, child.parent_id, child.parent_n)
     else:
         await session.each(Verb.end_child_steps, [failure])
@@ -106,15 +127,25 @@ async def _go_on(session: Session, child: NewRun) -> bool:
 
 
 def is_own(child: NewRun, existing: ExistingRun) -> bool:
-    """True if the existing run is the child that this step has already asked for, before a replay or before an answer
+    """True if the existing run is the one that this step has already asked for, before a replay or before an answer
     got lost."""
-    return (existing.parent_id, existing.parent_n) == (child.parent_id, child.parent_n)
+    place = (
+        (existing.started_by, existing.started_n)
+        if child.detached
+        else (existing.parent_id, existing.parent_n)
+    )
+    return place == (child.parent_id, child.parent_n)
 
 
 def refused(child: NewRun, existing: ExistingRun, *, awaits: bool) -> ChildOutcome | None:
     """Return the failure of a step that may not wait for the existing run, or None if it may. `awaits` says that the
     existing run waits for the step's run."""
-    if not child.joins:
+    if not child.joins and child.detached:
+        why = (
+            f"run {child.id!r} exists, and this step did not start it: give the new run another id, or accept that run with "
+            'using(id=…, existing="join")'
+        )
+    elif not child.joins:
         why = (
             f"run {child.id!r} exists and is not a child of this run: give the child another id, or wait for that run with "
             'using(id=…, existing="join")'
@@ -126,6 +157,11 @@ def refused(child: NewRun, existing: ExistingRun, *, awaits: bool) -> ChildOutco
     else:
         return None
     return _failed(child.parent_id or "", child.parent_n or 0, Conflict(why), child.workflow)
+
+
+def _started(run: NewRun) -> ChildOutcome:
+    output = json.dumps(run.id).encode()
+    return ChildOutcome(run.parent_id or "", run.parent_n or 0, StepState.SUCCEEDED, output, None)
 
 
 def ended(

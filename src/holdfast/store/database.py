@@ -63,6 +63,9 @@ class Session(Protocol):
     async def demand(self, verb: Verb, rows: Sequence[Row]) -> None:
         """Do the same as `each`, and raise PreconditionFailed unless each row of values has changed one row."""
 
+    async def keep_logs(self, rows: Sequence[Row]) -> None:
+        """Write what was logged. Whatever guards it is locked by then."""
+
     async def hop(self, batch: Batch) -> None:
         """Write the hops of a batch. Raise PreconditionFailed unless every row of them is written."""
 

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model import Failure, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
+from holdfast.model import (
+    Failure,
+    LogPart,
+    NewRun,
+    NewSignal,
+    Outcome,
+    Revoked,
+    RunState,
+    StepKind,
+    StepState,
+)
 
 # `gc=False` is for classes of which there are thousands of objects at once. They never form cycles, so the garbage
 # collector need not look at them.
@@ -71,6 +81,8 @@ class Hop(msgspec.Struct, gc=False):
     """(id, place in the history) of the signals that are delivered."""
     set_aside: Sequence[tuple[int, str]] = ()
     """(place in the history, reason) of delivered signals that do not fit what the code waits for."""
+    replies: Sequence[tuple[int, str, bytes, float]] = ()
+    """(place in the history, how, answer, time) of updates that are answered."""
     ended: Sequence[tuple[int, int, bytes, float]] = ()
     """(n, place in the history, payload, time) of steps that waited for a signal and got one."""
     issued: Sequence[NewStep] = ()
@@ -94,6 +106,8 @@ class Hop(msgspec.Struct, gc=False):
     unread: Sequence[int] = ()
     """With `next_input`: places in the history of delivered signals that no step took. They become undelivered
     again."""
+    had_updates: bool = False
+    """With `next_input`: this generation got updates. Their answers are kept."""
     undo: BeginUndo | None = None
     kept_n: int | None = None
     """Steps up to this n are never undone from now on."""
@@ -101,6 +115,8 @@ class Hop(msgspec.Struct, gc=False):
     """With `close`: runs below this one that had succeeded, and were undone together with it."""
     park: bool = False
     """The run leaves the owner's memory: it has no owner then, and a higher fence."""
+    logs: Sequence[LogPart] = ()
+    """What the run's code has logged."""
 
 
 class RetryStep(msgspec.Struct):
@@ -115,6 +131,7 @@ class RetryStep(msgspec.Struct):
     error: str | None
     excused: bool = False
     failure: Failure = Failure.APPLICATION
+    logs: Sequence[LogPart] = ()
 
 
 class QuarantineStep(msgspec.Struct):
@@ -132,6 +149,7 @@ class QuarantineStep(msgspec.Struct):
     kind: str
     """The error's class."""
     place: str
+    logs: Sequence[LogPart] = ()
 
 
 class HandBack(msgspec.Struct):
@@ -144,16 +162,19 @@ class HandBack(msgspec.Struct):
     hold: str | None = None
     """If set, the step's run is held with this note, because the agent's code cannot read what was recorded for the
     step."""
+    logs: Sequence[LogPart] = ()
 
 
 class Save(msgspec.Struct):
-    """A checkpoint or the progress of a running attempt. None leaves the column as it is."""
+    """A checkpoint or the progress of a running attempt, and what it has logged so far. None leaves the column as it
+    is."""
 
     run_id: str
     n: int
     fence: int
     checkpoint: bytes | None = None
     progress: str | None = None
+    logs: Sequence[LogPart] = ()
 
 
 class Start(msgspec.Struct):

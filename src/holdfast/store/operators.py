@@ -9,9 +9,13 @@ from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.children import CANCEL_KEY, ChildOutcome, cancelled_error
 from holdfast.store.database import Part, Session, look, statement, transaction
+from holdfast.store.forks import Forked, ForkRequest, fork
 from holdfast.store.retries import demand_alone, demand_retryable, newest, retried_as, retry
 from holdfast.store.rows import run_of
 from holdfast.store.verbs import Verb
+
+NOTE_MAX_CHARS = 1000
+"""How much a row of the journal says about a fork, which may have many edits."""
 
 
 class Operators(Part):
@@ -28,7 +32,7 @@ class Operators(Part):
     async def _not_sent(self, session: Session, signal: NewSignal) -> Answer:
         """Return why the store did not accept the signal."""
         if await session.row(Verb.run, signal.run_id) is None:
-            raise _unknown(signal.run_id)
+            raise UnknownRun.of(signal.run_id)
         sent = await session.row(Verb.sent_before, signal.run_id, signal.name, signal.key)
         return Answer.FENCED if sent is None else Answer.DUPLICATE
 
@@ -129,6 +133,19 @@ class Operators(Part):
         await _journal(session, actor, "retry", run_id, f"as {new_id}")
         return new_id
 
+    @transaction
+    async def fork_run(self, session: Session, run_id: str, request: ForkRequest, actor: str) -> Forked:
+        """Start a run with the history of this one, up to the point that the request names, and with what it edits. Raise
+        UnknownRun, WrongState or Conflict, and change nothing, if there can be none."""
+        made = await fork(session, await _known(session, run_id), request)
+        edits = ["another input"] if request.input is not None else []
+        edits += [f"another result of {key}" for key in request.results]
+        start = f" from {request.start}" if request.start is not None else ""
+        words = start + (f" with {', '.join(edits)}" if edits else "")
+        await _journal(session, actor, "fork", run_id, f"as {made.id}{words}"[:NOTE_MAX_CHARS])
+        await _journal(session, actor, "fork", made.id, f"of {run_id}{words}"[:NOTE_MAX_CHARS])
+        return made
+
 
 def demand_undoing(run: RunRow, act: str) -> None:
     """Raise unless the run undoes itself, or is held or stuck while it does."""
@@ -154,12 +171,8 @@ async def _known(session: Session, run_id: str) -> RunRow:
     """Return the run, and lock its row for the rest of the transaction. Raise UnknownRun if there is none."""
     row = await session.row(Verb.lock_run, run_id)
     if row is None:
-        raise _unknown(run_id)
+        raise UnknownRun.of(run_id)
     return run_of(row)
-
-
-def _unknown(run_id: str) -> UnknownRun:
-    return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
 
 
 async def _journal(

@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from holdfast.model import Attempt, Inherited, JournalEntry, RunRow, SignalRow, StepRow
+from holdfast.model import Attempt, Inherited, JournalEntry, LogRow, RunRow, SignalRow, StepRow
+from holdfast.store.answers import UpdateEnd
 from holdfast.store.database import Part, Row, Session, long_look, look
 from holdfast.store.retries import inherited
-from holdfast.store.rows import attempt_of, run_of, step_of
+from holdfast.store.rows import attempt_of, log_of, run_of, step_of
 from holdfast.store.verbs import Verb
 
 
 class RunFilter(msgspec.Struct, kw_only=True):
+    """Which runs are meant. A run must fit everything that is given."""
+
     states: tuple[str, ...] = ()
     workflow: str | None = None
+    """The workflow's name, or the last part of it."""
     tags: dict[str, str] = {}
+    namespace: str | None = None
+    since: float | None = None
+    until: float | None = None
+    """The run was started at `since` or later, and before `until`."""
+    error: str | None = None
+    """The class of the error that ended the run or made it stuck: its name, or the last part of it."""
+    prefix: str | None = None
+    """The beginning of the run's id."""
     before: tuple[float, str] | None = None
     """A cursor: (created_at, id) of the last row that the caller has seen."""
     limit: int = 50
+
+    @property
+    def is_narrow(self) -> bool:
+        """True if it leaves out any run, apart from the page."""
+        return any((self.states, self.workflow, self.tags, self.namespace, self.error, self.prefix)) or not (
+            self.since is None and self.until is None
+        )
 
 
 class Reads(Part):
@@ -32,10 +52,7 @@ class Reads(Part):
     @long_look
     async def runs(self, session: Session, where: RunFilter) -> list[RunRow]:
         """Return the runs that match, newest first."""
-        at, after = where.before or (None, None)
-        tags = json.dumps(where.tags) if where.tags else None
-        values = (list(where.states), where.workflow, at, after, tags, where.limit)
-        return [run_of(row) for row in await session.rows(Verb.runs, *values)]
+        return [run_of(row) for row in await session.rows(*_asked(where))]
 
     @look
     async def ended_runs(self, session: Session, run_ids: Sequence[str]) -> list[RunRow]:
@@ -62,12 +79,51 @@ class Reads(Part):
         return [attempt_of(row) for row in await session.rows(Verb.attempts, run_id)]
 
     @look
+    async def logs(
+        self, session: Session, run_id: str, after: LogRow | None = None, limit: int = 100
+    ) -> list[LogRow]:
+        """Return parts of what a run and its steps have logged, in the order of the time at which each begins."""
+        cursor = (
+            (0.0, -1, 0, False, -1)
+            if after is None
+            else (after.at, after.n, after.attempt, after.twin, after.first_line)
+        )
+        return [log_of(row) for row in await session.rows(Verb.logs, run_id, *cursor, limit)]
+
+    @look
+    async def logs_of(self, session: Session, run_id: str, steps: Sequence[int]) -> list[LogRow]:
+        """Return all parts of what these steps have logged, in the order in which each attempt has logged them. 0 is
+        the run's own code."""
+        return [log_of(row) for row in await session.rows(Verb.logs_of, run_id, list(steps))]
+
+    @look
+    async def log_counts(self, session: Session, run_id: str) -> dict[int, int]:
+        """Return how many lines each step has logged that are kept. 0 is the run's own code."""
+        return {n: int(lines) for n, lines in await session.rows(Verb.log_counts, run_id)}
+
+    @look
     async def signals(self, session: Session, run_id: str) -> list[SignalRow]:
         return [SignalRow(*row) for row in await session.rows(Verb.signals, run_id)]
 
     @look
+    async def sent_update(self, session: Session, run_id: str, name: str, key: str) -> SignalRow | None:
+        """Return the row of an update, by the name that it has among the signals."""
+        row = await session.row(Verb.sent_update, run_id, name, key)
+        return None if row is None else SignalRow(*row)
+
+    @look
+    async def answers(self, session: Session, ids: Sequence[int]) -> list[UpdateEnd]:
+        """Return what became of those of these updates that are answered, or never will be."""
+        return [UpdateEnd(*row) for row in await session.rows(Verb.answers, list(ids))]
+
+    @look
     async def children(self, session: Session, run_id: str) -> list[RunRow]:
         return [run_of(row) for row in await session.rows(Verb.children, run_id)]
+
+    @look
+    async def started_runs(self, session: Session, run_id: str) -> list[RunRow]:
+        """Return the runs that this run started with `start`. They are not its children."""
+        return [run_of(row) for row in await session.rows(Verb.started_runs, run_id)]
 
     @look
     async def joins(self, session: Session, run_id: str) -> dict[int, str]:
@@ -93,3 +149,25 @@ class Reads(Part):
     async def doctor(self, session: Session) -> list[tuple[str, str, int]]:
         """Check the invariants. Return (name, meaning, number of rows that break it) for each."""
         return [(name, meaning, broken) for name, meaning, broken in await session.rows(Verb.doctor)]
+
+
+LAST = "\U0010ffff"
+"""Sorts after every character that an id can have."""
+
+
+def _asked(where: RunFilter) -> tuple[Any, ...]:
+    """Return the verb that finds these runs, and its values. A beginning of an id is found by the primary key,
+    everything else by the time."""
+    bounds = [bound for bound in (where.before, _cursor(where.until)) if bound is not None]
+    at, after = min(bounds, default=(None, None))
+    tags = json.dumps(where.tags) if where.tags else None
+    page = (list(where.states), where.workflow, at, after, tags, where.limit)
+    values = (*page, where.namespace, where.since, where.error)
+    if where.prefix is None:
+        return Verb.runs, *values
+    return Verb.runs_beginning, *values, where.prefix, where.prefix + LAST
+
+
+def _cursor(until: float | None) -> tuple[float, str] | None:
+    """Return the cursor after which the runs before this time come."""
+    return None if until is None else (until, "")

@@ -16,8 +16,10 @@ PARTS = (
     Verb.prune_joins,
     Verb.prune_inherited,
     Verb.prune_journal,
+    Verb.prune_logs,
 )
-"""What is removed before the run itself. So whatever is left after an interruption still has its run."""
+"""What is removed before the run itself. So whatever is left after an interruption still has its run. Logs come last:
+whoever writes some has locked its run, its step or its twin, and these are gone by then."""
 
 
 class Retention(Part):
@@ -32,7 +34,7 @@ class Retention(Part):
         runs_max: int,
         rows_max: int,
     ) -> Pruned:
-        """Remove one batch of old runs, with their steps, attempts, signals and journal.
+        """Remove one batch of old runs, with their steps, attempts, logs, signals and journal.
 
         It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It
         removes those that have no children, that no step has joined, and that no open run may still undo or go on from.

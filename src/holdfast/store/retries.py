@@ -9,9 +9,11 @@ succeed is retried itself, when the code asks for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec.structs import astuple
 
 from holdfast import codec
 from holdfast.errors import WrongState
@@ -19,6 +21,7 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import (
     DEADLINE,
     UNDO_PREFIX,
+    Answered,
     Inherited,
     NewRun,
     RunRow,
@@ -57,14 +60,24 @@ def way_of(child: NewRun, known: RunRow | None) -> Way:
     return Way.RETRY if known.state in RUN_ENDED else Way.WAIT
 
 
+class CopiedStep(NamedTuple):
+    """A step that another run takes over."""
+
+    n: int
+    seq: int | None
+    """Its place in the history: None if its outcome is still to be delivered, 0 if the code gave it up."""
+    result: bytes | None = None
+    """What it returned, if somebody changed that."""
+    is_compared: bool = True
+    """Whether a replay compares its input with what the code passes."""
+
+
 class Plan(NamedTuple):
     """What a retry keeps."""
 
-    steps: list[tuple[int, int | None]]
-    """(n, place in the history) of the steps that are kept. The place is None if the outcome is still to be
-    delivered."""
+    steps: list[CopiedStep]
     signals: list[tuple[int, int | None]]
-    """(id, place in the history) of all signals that were ever sent to the run."""
+    """(id, place in the history) of all signals that were ever sent to the run, and of the updates that it keeps."""
     taken_over: list[tuple[str, int]]
     """(id, n of the step that asked for it) of the children that belong to the new run from now on."""
     inherited: list[Inherited]
@@ -110,22 +123,47 @@ async def retry(
         {child.parent_n or 0: child for child in children},
         (await inherited(session, [run.id])).get(run.id, []),
     )
-    new_id = await _copy_run(session, run, kept, wanted_id, parent)
-    await session.each(Verb.copy_steps, kept.steps, run.id, new_id)
-    await session.each(Verb.copy_signals, kept.signals, new_id)
+    copied = RunCopy(kept_n=kept.kept_n, retry_of=run.id, parent_id=parent[0], parent_n=parent[1])
+    new_id = await copied.write(session, run.id, next_ids(run, wanted_id))
+    assert new_id is not None, "next_ids() never ends"
+    await copy_history(session, run.id, new_id, kept.steps, kept.signals, kept.inherited)
     await session.each(Verb.take_over, [(new_id, n, child_id) for child_id, n in kept.taken_over])
-    await session.each(Verb.inherit, [(new_id, one.key, one.effect, one.child) for one in kept.inherited])
     return new_id
 
 
-async def _copy_run(
-    session: Session, run: RunRow, kept: Plan, wanted_id: str | None, parent: tuple[str | None, int | None]
-) -> str:
-    """Copy the run's row under the first id that is free. Return that id."""
-    for new_id in next_ids(run, wanted_id):
-        if await session.row(Verb.copy_run, run.id, new_id, kept.kept_n, *parent) is not None:
-            return new_id
-    raise AssertionError("next_ids() never ends")
+class RunCopy(NamedTuple):
+    """How the row of a run that goes on from another one differs from that one's."""
+
+    kept_n: int
+    parent_id: str | None = None
+    parent_n: int | None = None
+    retry_of: str | None = None
+    forked_from: str | None = None
+    input: bytes | None = None
+    digest: bytes | None = None
+    is_anew: bool = False
+    """True if its code begins at the beginning, and not in a history."""
+
+    async def write(self, session: Session, run_id: str, ids: Iterable[str]) -> str | None:
+        """Copy the run's row under the first of these ids that is free. Return that id, or None if there is none."""
+        for new_id in ids:
+            if await session.row(Verb.copy_run, run_id, new_id, *self) is not None:
+                return new_id
+        return None
+
+
+async def copy_history(
+    session: Session,
+    run_id: str,
+    new_id: str,
+    steps: Sequence[CopiedStep],
+    signals: Sequence[tuple[int, int | None]],
+    inherited: Sequence[Inherited],
+) -> None:
+    """Give a new run a part of the history of another one."""
+    await session.each(Verb.copy_steps, steps, run_id, new_id)
+    await session.each(Verb.copy_signals, signals, new_id)
+    await session.each(Verb.inherit, [(new_id, *astuple(one)) for one in inherited])
 
 
 def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -> None:
@@ -192,8 +230,14 @@ def plan(
     kept: dict[str, tuple[int, int | None]] = {}
     left = {one.key: one for one in inherited}
     first = left.pop("", Inherited("", run.id))
+    forked: list[CopiedStep] = []
     taken_over: list[tuple[str, int]] = []
     for row in steps:
+        if row.kind is StepKind.MARKER:
+            continue
+        if row.n <= first.kept_n and row.delivered_seq == 0:
+            forked.append(CopiedStep(row.n, 0))  # it belongs to what the run was forked from
+            continue
         if row.kind is StepKind.UNDO or row.key.startswith(UNDO_PREFIX):
             continue
         left.pop(row.key, None)
@@ -208,13 +252,20 @@ def plan(
             left[row.key] = Inherited(row.key, child=child.id)
         elif row.kind is StepKind.CALL and not undone and (row.attempt or row.effect):
             left[row.key] = Inherited(row.key, row.effect_key)
-    rows = list(kept.values()) + [(row.n, row.delivered_seq) for key, row in by_saga.items() if key in kept]
+    given_up = {row.key for row in steps if row.n <= first.kept_n and row.delivered_seq == 0}
+    rows = [CopiedStep(n, seq) for n, seq in kept.values()] + forked
+    rows += [
+        CopiedStep(row.n, row.delivered_seq) for key, row in by_saga.items() if key in kept or key in given_up
+    ]
+    # Markers have no place in the history. The retry goes the same ways.
+    rows += [CopiedStep(row.n, 0) for row in steps if row.kind is StepKind.MARKER]
+    rows.sort(key=lambda one: one.n)
     return Plan(
-        sorted(rows),
-        [(one.id, _heard(one.delivered_seq, end) or None) for one in signals if not one.name.startswith("$")],
+        rows,
+        [(one.id, place) for one in signals for place in _signal_places(one, end)],
         taken_over,
         [first, *left.values()],
-        max((n for n, _ in rows if n <= run.kept_n), default=0),
+        max((one.n for one in rows if one.n <= run.kept_n), default=0),
     )
 
 
@@ -245,9 +296,30 @@ def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
     return _Ended(seq, () if last is None else (last,), [row.n for row in own if row.key in undone])
 
 
+def ended_at(run: RunRow, steps: Sequence[StepRow]) -> float:
+    """Return the place in the history where the code of a run ended that did not succeed."""
+    return _end(run, steps).seq
+
+
 def _heard(seq: int | None, end: _Ended) -> int:
     """Return the place in the history, or 0 for what the code had not got when the run ended."""
     return seq if seq and seq <= end.seq else 0
+
+
+def _signal_places(row: SignalRow, end: _Ended) -> Iterator[int | None]:
+    """Yield the place of a signal in the history that is kept, if it is kept. None: it is still to be delivered.
+
+    An update that the code got stays in the history, with its answer. What nobody served is gone: its caller got an
+    error, so nothing may happen for it later. An answer from an earlier generation is kept for its key alone.
+    """
+    if row.update is not None:
+        if row.answer is not None and row.answer != Answered.UNSERVED:
+            if row.delivered_seq == 0:
+                yield 0
+            elif heard := _heard(row.delivered_seq, end):
+                yield heard
+    elif not row.name.startswith("$"):
+        yield _heard(row.delivered_seq, end) or None
 
 
 def _place(row: StepRow, child: RunRow | None, end: _Ended) -> int | None:
@@ -260,4 +332,4 @@ def _place(row: StepRow, child: RunRow | None, end: _Ended) -> int | None:
     heard = _heard(row.delivered_seq, end)
     if heard and row.state in (_SUCCEEDED, _FAILED):
         return heard
-    return 0 if row.kind is StepKind.CALL and row.state is _SUCCEEDED else None
+    return 0 if row.kind in (StepKind.CALL, StepKind.START) and row.state is _SUCCEEDED else None

@@ -14,6 +14,7 @@ from holdfast.model import (
     Hold,
     HoldScope,
     Lane,
+    LogRow,
     NewAlert,
     NewRun,
     Outcome,
@@ -61,6 +62,11 @@ def attempt_of(row: Row) -> Attempt:
     return Attempt(run_id, n, attempt, Ending(ending), *rest)
 
 
+def log_of(row: Row) -> LogRow:
+    n, attempt, twin, *rest = row
+    return LogRow(n, attempt, bool(twin), *rest)
+
+
 def twin_of(row: Row) -> Twin:
     run_id, n, state, *rest = row
     return Twin(run_id, n, TwinState(state), *rest)
@@ -93,9 +99,11 @@ def start_row(run: NewRun) -> tuple[Any, ...]:
         run.input,
         run.digest,
         tags_text(run),
-        run.parent_id,
-        run.parent_n,
+        None if run.detached else run.parent_id,
+        None if run.detached else run.parent_n,
         run.timeout_s,
+        run.parent_id if run.detached else None,
+        run.parent_n if run.detached else None,
     )
 
 

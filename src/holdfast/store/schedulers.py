@@ -100,7 +100,9 @@ class Schedulers(Part):
 
     @look
     async def children(self, session: Session, run_id: str) -> list[RunRow]:
-        return [run_of(row) for row in await session.rows(Verb.children, run_id)]
+        """Return the run's children, and the runs that it started."""
+        rows = [*await session.rows(Verb.children, run_id), *await session.rows(Verb.started_runs, run_id)]
+        return [run_of(row) for row in rows]
 
     @look
     async def child_histories(self, session: Session, run_id: str) -> list[ClaimedRun]:
@@ -143,13 +145,15 @@ async def _with_history(session: Session, rows: Sequence[Row]) -> list[ClaimedRu
     claimed = [ClaimedRun(run_of(row), [], []) for row in rows]
     if not claimed:
         return claimed
-    # A run that never had an owner has no steps yet, unless it is a retry. But signals may already wait for it.
-    await _read_steps(session, [one for one in claimed if one.run.fence > 1 or one.run.retry_of is not None])
+    # A run that never had an owner has no steps yet, unless it is a retry or a fork. But signals may already wait for it.
+    await _read_steps(
+        session, [one for one in claimed if one.run.fence > 1 or one.run.goes_on_from is not None]
+    )
     by_id = {one.run.id: one for one in claimed}
     for row in await session.rows(Verb.history_signals, list(by_id)):
         signal = SignalRow(*row)
         by_id[signal.run_id].signals.append(signal)
-    if retried := [one.run.id for one in claimed if one.run.retry_of is not None]:
+    if retried := [one.run.id for one in claimed if one.run.goes_on_from is not None]:
         for run_id, kept in (await inherited(session, retried)).items():
             by_id[run_id].inherited = kept
     return claimed

@@ -31,6 +31,7 @@ NOUNS: Mapping[str, tuple[str, ...]] = {
         model.Delivery,
         model.Hold,
         model.JournalEntry,
+        model.LogRow,
         model.NodeRow,
         model.Quarantined,
         model.RunRow,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.model import Twin, TwinState
+from holdfast.model import LogPart, Twin, TwinState
 from holdfast.store.answers import Answer, ClaimedStep
+from holdfast.store.batch import Batch
 from holdfast.store.database import Part, Session, StoreCall, leading, look, statement, transaction
 from holdfast.store.rows import twin_of
 from holdfast.store.verbs import Verb
@@ -44,6 +45,8 @@ class AgentTwins(Part):
         state: TwinState,
         output: bytes | None,
         outran: str,
+        *,
+        logs: Sequence[LogPart] = (),
     ) -> Answer:
         """End a twin (run, n, fence). If it won, its output becomes the step's outcome in the same transaction, and the
         attempt that it outran is kept with the error `outran`. Return FENCED if the step had ended, or if the leader
@@ -53,6 +56,10 @@ class AgentTwins(Part):
         if ended is None:
             won = await session.row(Verb.twin_won_before, *twin, node) is not None
             return Answer.DUPLICATE if won and state is TwinState.WON else Answer.FENCED
+        if logs:
+            batch = Batch(node, ())
+            batch.add_logs(run_id, n, logs)
+            await session.keep_logs(batch.logged)
         if state is not TwinState.WON:
             return Answer.ACCEPTED
         await session.run(Verb.keep_outrun, run_id, n, outran)

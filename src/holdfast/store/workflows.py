@@ -27,6 +27,12 @@ class Workflows(Part):
         return None if row is None else Declaration(*row)
 
     @look
+    async def declaration(self, session: Session, name: str, version: str) -> Declaration | None:
+        """Return what code declares about this version of a workflow. None if nobody declared it."""
+        row = await session.row(Verb.declaration, name, version)
+        return None if row is None else Declaration(*row)
+
+    @look
     async def workflows(self, session: Session, limit: int) -> list[Declaration]:
         """Return all declarations, by name."""
         return [Declaration(*row) for row in await session.rows(Verb.workflows, limit)]

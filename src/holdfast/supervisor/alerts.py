@@ -19,6 +19,7 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Alert, AlertKind, Ending, LeaderLease, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.answers import FailureNote, Late
 from holdfast.store.roles import SupervisorStore
+from holdfast.supervisor.phrases import parsed
 
 log = logging.getLogger("holdfast.alerts")
 
@@ -145,15 +146,23 @@ def _failed_run(note: FailureNote) -> NewAlert | None:
     if note.workflow is None:
         return None
     if note.state == RunState.HELD:
-        message = f"run {note.run_id} of {note.workflow} is held: `holdfast why {note.run_id}` says why"
+        message = (
+            f"run {note.run_id} of {note.workflow} is held: {_bug(note)}`holdfast why {note.run_id}` says why"
+        )
         key = f"{AlertKind.RUN_HELD}:{note.workflow}"
-        return NewAlert(AlertKind.RUN_HELD, Level.ERROR, key, message, note.run_id)
+        return NewAlert(AlertKind.RUN_HELD, Level.ERROR, key, trimmed(message), note.run_id)
     if note.parent_id is not None or note.state not in RUN_ENDED:
         return None  # a child's failure, or a run that was held when the note was written and has been released since
     ended = "failed and was undone" if note.state == RunState.UNDONE else "failed"
     message = f"run {note.run_id} of {note.workflow} {ended}{_reason(note.error)}"
     key = f"{AlertKind.RUN_FAILED}:{note.workflow}"
     return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, trimmed(message), note.run_id)
+
+
+def _bug(note: FailureNote) -> str:
+    """Say what the workflow code of a held run raised, and where. Empty if the run is held for another reason."""
+    held = parsed(note.error)
+    return f"its code raised {held.get('message', '')}; " if held.get("why") == "bug" else ""
 
 
 def _signal_set_aside(note: FailureNote) -> NewAlert | None:

@@ -34,6 +34,8 @@ class SignalsDeclared(NamedTuple):
     """Signals that the workflow's own code names, as far as can be seen. The others belong to the same application."""
     open: bool
     """True if there may be more signals, because the code computes their names."""
+    updates: Mapping[str, str] = {}
+    """The same as `data`, for `holdfast update RUN NAME`."""
 
 
 class Facts(NamedTuple):
@@ -59,6 +61,8 @@ class Facts(NamedTuple):
     """None if no process has declared the workflow."""
     joins: Mapping[int, str] = {}
     """Ids of runs that this run joined instead of starting them, by the number of the step that waits."""
+    log_lines: Mapping[int, int] = {}
+    """How many lines each step has logged that are kept."""
 
     @property
     def staff(self) -> Staff:
@@ -96,6 +100,7 @@ async def gather(
         await _retried(store, run) if run.state in RUN_ENDED else None,
         declared,
         await store.reads.joins(run.id) if has_children else {},
+        await store.reads.log_counts(run.id) if any(step.error is not None for step in steps) else {},
     )
 
 

@@ -5,6 +5,7 @@ Pure: facts in, words out.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,14 @@ from holdfast.supervisor.staff import place
 
 
 def explain(facts: Facts) -> str:
-    """Return in a sentence or two what this run waits for, and what would move it."""
+    """Return in a sentence or two what this run waits for, and what would move it. Of a fork, also say where it came
+    from."""
+    run = facts.run
+    origin = f" It was forked from {quoted(run.forked_from)}." if run.forked_from is not None else ""
+    return _explained(facts) + origin
+
+
+def _explained(facts: Facts) -> str:
     run = facts.run
     if run.state in RUN_ENDED:
         return _ended(facts)
@@ -59,9 +67,14 @@ def _running(facts: Facts) -> str:
     if not live:
         return _undecided(facts)
     first, *others = sorted(live, key=_urgency)
+    scopes = [step for step in others if step.kind is StepKind.SERVE]
+    others = [step for step in others if step.kind is not StepKind.SERVE]
     more = counted(len(others), "other step")
-    return _step(first, facts) + (
-        f" {more} {'is' if len(others) == 1 else 'are'} open, too." if others else ""
+    return (
+        _step(first, facts)
+        + (f" {more} {'is' if len(others) == 1 else 'are'} open, too." if others else "")
+        + "".join(f" {_serves(step, facts)}" for step in scopes)
+        + _unserved(live, facts)
     )
 
 
@@ -70,6 +83,8 @@ def _urgency(step: StepRow) -> tuple[int, int]:
     step that nobody has claimed, then one that runs, then one that sleeps."""
     if step.quarantined:
         return -1, step.n
+    if step.kind is StepKind.SERVE:
+        return 4, step.n
     order = {StepState.READY: 0, StepState.RUNNING: 1, StepState.WAITING: 2}
     return order.get(StepState(step.state), 3), step.n
 
@@ -109,7 +124,8 @@ def _ended(facts: Facts) -> str:
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
     ended = _cancelled(facts) if _was_cancelled(run) else f"It failed{_culprit(facts)}"
-    return f"{ended}{_undone_words(facts)}. {_what_next(facts)}."
+    logs = "" if _was_cancelled(run) else _logs_words(_steps_that_ended_it(facts)[-1:], facts)
+    return f"{ended}{_undone_words(facts)}.{logs} {_what_next(facts)}."
 
 
 def _was_cancelled(run: RunRow) -> bool:
@@ -133,6 +149,15 @@ def _culprit(facts: Facts) -> str:
             child = _child_of(step, facts)
             where = f" after its child run {child.id if child else step.key} did not succeed"
     return where + (f": {error}" if error else "")
+
+
+def _logs_words(steps: Sequence[StepRow], facts: Facts) -> str:
+    """Say where to read what these steps have logged, if they have."""
+    for step in steps:
+        if lines := facts.log_lines.get(step.n):
+            shows = f"{command('logs', facts.run.id, shlex.quote(step.key))} shows"
+            return f" {shows} the {counted(lines, 'line')} that it logged."
+    return ""
 
 
 def _steps_that_ended_it(facts: Facts) -> list[StepRow]:
@@ -289,6 +314,12 @@ def _held(facts: Facts) -> str:
             f"Deploy code that fits, then {release} lets it go on; "
             f"{command('cancel', run.id)} ends it and undoes what it did."
         )
+    if note.get("why") == "bug":
+        return (
+            f"It is held because its workflow code raised {message}. Nothing of that turn was kept. Mend the code and "
+            f"deploy it, then {release} lets it go on from there; {command('cancel', run.id)} ends it and undoes what it "
+            "did."
+        )
     if note.get("why") == "refused":
         refusal = note.get("said") or "it gave no reason, which should not happen"
         return (
@@ -317,7 +348,7 @@ def _in_quarantine(step: StepRow, facts: Facts) -> str:
     return (
         f"Step {step.key} has been in quarantine for {ago(facts.now - entry.at)}{after} ({entry.place}). "
         f"{command('quarantine', 'release', entry.fingerprint)} tries it again, and so does {retry}; "
-        f"with `skip` or `fail` in place of `release` the run goes on without it."
+        f"with `skip` or `fail` in place of `release` the run goes on without it.{_logs_words([step], facts)}"
     )
 
 
@@ -350,6 +381,8 @@ def _step(step: StepRow, facts: Facts) -> str:
         return _timer(step, facts)
     if step.kind is StepKind.SIGNAL:
         return _signal(step, facts)
+    if step.kind is StepKind.SERVE:
+        return _serves(step, facts)
     if step.kind is StepKind.CHILD:
         return _child(step, facts)
     if step.state is StepState.RUNNING:
@@ -386,6 +419,36 @@ def _signal(step: StepRow, facts: Facts) -> str:
     send = f"`holdfast signal {quoted(facts.run.id)} {quoted(step.name)}{data}`"
     waited = ago(facts.now - step.issued_at)
     return f"It has been waiting for {waited} for the signal {step.name!r}{_set_aside(step, facts)}: {send} sends it."
+
+
+def _serves(step: StepRow, facts: Facts) -> str:
+    """Say that the run serves an update. `why` asks how to call it, too."""
+    declared = facts.signals_declared
+    data = " --data JSON" if declared is None else declared.updates.get(step.name, "")
+    call = f"`holdfast update {quoted(facts.run.id)} {quoted(step.name)}{data}`"
+    calls = [row for row in facts.signals if row.update == step.name and row.answer is None]
+    text = f"It has been serving the update {step.name!r} for {ago(facts.now - step.issued_at)}"
+    if not calls:
+        return f"{text}: {call} calls it."
+    return f"{text}; {counted(len(calls), 'call')} {'has' if len(calls) == 1 else 'have'} no answer yet."
+
+
+def _unserved(live: Sequence[StepRow], facts: Facts) -> str:
+    """Name the updates that wait because no scope that serves them is open."""
+    served = {step.name for step in live if step.kind is StepKind.SERVE}
+    waiting = [
+        row
+        for row in facts.signals
+        if row.update is not None and row.update not in served and row.answer is None
+    ]
+    if not waiting:
+        return ""
+    first = waiting[0]
+    more = f" ({len(waiting)} calls wait)" if len(waiting) > 1 else ""
+    return (
+        f" An update has been waiting for {ago(facts.now - first.sent_at)}: nothing in the run serves {first.update!r} now"
+        f"{more}."
+    )
 
 
 def _set_aside(step: StepRow, facts: Facts) -> str:
@@ -532,7 +595,7 @@ def _backing_off(step: StepRow, facts: Facts) -> str:
         f"{ago(step.ready_at - facts.now)}, and {command('retry', facts.run.id)} begins it at once"
     )
     missing = _missing_agent(step, facts)
-    return f"{text}, but {missing}." if missing else f"{text}."
+    return (f"{text}, but {missing}." if missing else f"{text}.") + _logs_words([step], facts)
 
 
 def _unclaimed(step: StepRow, facts: Facts) -> str:

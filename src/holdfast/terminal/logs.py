@@ -77,17 +77,30 @@ class Brief(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Log records as one JSON object a line."""
+    """Log records as one JSON object a line. Each says which node has logged it, and what it is about, if it is about a
+    run: the run, and the step and the attempt, or the workflow."""
+
+    def __init__(self, node: Callable[[], str | None] = lambda: None) -> None:
+        super().__init__()
+        self._node = node
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
             "at": moment(record.created),
             "event": getattr(record, "event", "log"),
             "level": record.levelname.lower(),
+            "logger": record.name,
             "message": record.getMessage(),
+            "run": getattr(record, "holdfast_run", "") or None,
+            "workflow": getattr(record, "holdfast_workflow", "") or None,
+            "step": getattr(record, "holdfast_step", "") or None,
+            "attempt": getattr(record, "holdfast_attempt", 0) or None,
+            "node": self._node(),
             **getattr(record, "fields", {}),
         }
-        if record.exc_info:
+        if record.exc_text:
+            fields["traceback"] = record.exc_text
+        elif record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json_document(fields)
 
@@ -131,4 +144,6 @@ def log_to(stream: TextIO, level: int, formatter: logging.Formatter) -> None:
 def _log_to(handler: logging.Handler, level: int, formatter: logging.Formatter) -> None:
     handler.setFormatter(formatter)
     handler.addFilter(Once())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    handler.setLevel(level)
+    # The handler drops what is below its level. What steps log is kept from INFO on, whatever is shown.
+    logging.basicConfig(level=min(level, logging.INFO), handlers=[handler], force=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TextIO
 
@@ -14,6 +14,9 @@ from holdfast.terminal.lines import json_document, print_words
 from holdfast.terminal.logs import JsonLines, LineFormatter, log_to, log_to_errors
 
 log = logging.getLogger("holdfast.node")
+
+Node = Callable[[], str | None]
+"""Returns the id of a node. None while it is not open."""
 
 
 class Status(Protocol):
@@ -70,19 +73,20 @@ class NodeView(Protocol):
 
 
 class Logged:
-    """Writes log lines to standard error. With --json it writes events and log records to `stdout`, as one JSON object
-    a line."""
+    """Writes log lines to standard error: as text, or as JSON if `is_json`. With --json it writes events and log records
+    to `stdout`, as one JSON object a line."""
 
-    def __init__(self, stdout: TextIO | None) -> None:
+    def __init__(self, stdout: TextIO | None, node: Node, *, is_json: bool) -> None:
         self.wants_status = stdout is not None
-        self._stdout = stdout
+        self._stdout, self._node, self._is_json = stdout, node, is_json
         self._last_mark: Any = None
 
     def __enter__(self) -> Self:
         if self._stdout is not None:
-            log_to(self._stdout, logging.INFO, JsonLines())
+            log_to(self._stdout, logging.INFO, JsonLines(self._node))
         else:
-            log_to_errors(logging.INFO, LineFormatter())
+            formatter = JsonLines(self._node) if self._is_json else LineFormatter()
+            log_to_errors(logging.INFO, formatter)
         return self
 
     def __exit__(self, *exception: object) -> None: ...
@@ -94,7 +98,9 @@ class Logged:
         log.log(level, message, extra={"event": event, "fields": dict(more or {})})
 
     def pass_on(self, who: str, line: str, *, errors: bool) -> None:
-        if self._stdout is None or errors:
+        if errors and self._is_json:
+            print(json_document(_line_of(who, line)), file=sys.stderr, flush=True)
+        elif self._stdout is None or errors:
             print_words(f"{who} | {line}", err=errors)
         else:
             print(json_document(_line_of(who, line)), file=self._stdout, flush=True)
@@ -120,10 +126,11 @@ def _line_of(who: str, line: str) -> dict[str, Any]:
     )
 
 
-def view_for(stdout: TextIO | None) -> NodeView:
-    """Return the view for those who look: a script that reads `stdout`, a log, or people at a terminal."""
-    if stdout is not None or not sys.stderr.isatty():
-        return Logged(stdout)
+def view_for(stdout: TextIO | None, node: Node, *, log_format: str | None = None) -> NodeView:
+    """Return the view for those who look: a script that reads `stdout`, a log, or people at a terminal. `node` returns
+    the id of the node that is viewed."""
+    if stdout is not None or log_format is not None or not sys.stderr.isatty():
+        return Logged(stdout, node, is_json=log_format == "json")
     from holdfast.terminal.status_line import StatusLine  # noqa: PLC0415  loads rich
 
     return StatusLine(output.screen(to_errors=True))

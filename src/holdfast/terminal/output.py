@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, JournalEntry, RunRow, RunState, SignalRow, StepRow, Twin
+from holdfast.model import Answered, Attempt, JournalEntry, RunRow, RunState, SignalRow, StepRow, Twin
 from holdfast.terminal.lines import json_document, print_words
 from holdfast.terminal.wording import BROKEN, COLOURS, GLYPHS, json_text, plain_object, plain_value, progress
 
@@ -25,6 +25,11 @@ def print_json(value: Any) -> None:
     """Print one JSON document: on one line for a pipe, indented for a terminal."""
     indent = 2 if sys.stdout.isatty() else None
     print(json_document(value, indent), flush=True)
+
+
+def print_line(value: Any) -> None:
+    """Print one of many JSON documents, each on a line of its own."""
+    print(json_document(value), flush=True)
 
 
 def print_result(raw: bytes | None) -> None:
@@ -116,7 +121,9 @@ def run_object(run: RunRow) -> Object:
         "priority": run.priority,
         "tags": plain_object(run.tags),
         "parent_id": run.parent_id,
+        "started_by": run.started_by,
         "retry_of": run.retry_of,
+        "forked_from": run.forked_from,
         "generation": run.generation,
         "progress": None if run.progress is None else {"fraction": fraction, "note": note},
         "note": run.note,
@@ -224,6 +231,22 @@ def signal_object(signal: SignalRow) -> Object:
         "sent_at": moment(signal.sent_at),
         "delivered": signal.delivered_seq is not None,
         "set_aside": signal.set_aside,
+    }
+
+
+def update_object(update: SignalRow) -> Object:
+    reply = None if update.reply is None else update.reply.decode()
+    returned = update.answer == Answered.RETURNED
+    return {
+        "name": update.update,
+        "key": update.key,
+        "payload": plain_value(update.payload),
+        "sent_at": moment(update.sent_at),
+        "delivered": update.delivered_seq is not None,
+        "answer": update.answer,
+        "reply": plain_value(update.reply) if returned else None,
+        "error": None if returned else error_object(reply),
+        "replied_at": moment(update.replied_at),
     }
 
 

@@ -15,10 +15,14 @@ class Page(NamedTuple):
     view: RunRows
     signals: list[SignalRow]
     children: list[RunRow]
+    started: list[RunRow]
+    """Runs that this run started, and that are not its children."""
     journal: list[JournalEntry]
     why: str
     now: float
     outlook: Outlook
+    log_lines: dict[int, int]
+    """How many lines each step has logged that are kept. 0 is the workflow's own code."""
 
 
 def page_object(page: Page) -> output.Object:
@@ -27,6 +31,7 @@ def page_object(page: Page) -> output.Object:
         "input": wording.plain_value(run.input),
         "output": wording.plain_value(run.output),
         "error": output.error_object(run.error),
+        "log_lines": sum(page.log_lines.values()),
         "kept": wording.kept_steps(run, page.view.steps),
         "published": wording.plain_object(run.published),
         "why": page.why,
@@ -36,13 +41,18 @@ def page_object(page: Page) -> output.Object:
             | {
                 "straggler": page.outlook.straggles(step, page.now),
                 "twin": output.twin_object(page.outlook.twins.get(step.n)),
+                "log_lines": page.log_lines.get(step.n, 0),
             }
             for step in page.view.steps
         ],
-        "signals": [output.signal_object(signal) for signal in page.signals],
+        "signals": [output.signal_object(signal) for signal in page.signals if signal.update is None],
+        "updates": [output.update_object(signal) for signal in page.signals if signal.update is not None],
         "children": [
             {"id": child.id, "workflow": child.workflow, "state": str(child.state), "n": child.parent_n}
             for child in page.children
+        ],
+        "started": [
+            {"id": run.id, "workflow": run.workflow, "state": str(run.state)} for run in page.started
         ],
         "journal": [output.journal_object(entry) for entry in page.journal],
     }

@@ -9,11 +9,12 @@ from rich.table import Table
 
 from holdfast.codec import describe_error
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, DEADLINE, RunRow
+from holdfast.model import CANCEL, DEADLINE, RunRow, StepKind
 from holdfast.terminal import output, wording
 from holdfast.terminal.page import Page
 from holdfast.terminal.screen import Screen, Text, payload, styled_state
 from holdfast.terminal.timeline import timeline
+from holdfast.workflow.pages import shown_as
 
 OTHERS_SHOWN = 20
 """At most this many signals, children and journal entries are shown: the last ones."""
@@ -32,13 +33,29 @@ def print_page(page: Page, limit: int) -> None:
         ended = run.finished_at or page.now
         attempts = wording.attempts_of(page.view.attempts)
         screen.print()
-        screen.print(timeline(chosen, attempts, begun, ended, page.now, screen.width, outlook=page.outlook))
+        screen.print(
+            timeline(
+                chosen,
+                attempts,
+                begun,
+                ended,
+                page.now,
+                screen.width,
+                outlook=page.outlook,
+                log_lines=page.log_lines,
+            )
+        )
         if left_out:
-            note = f"{len(steps):,} steps, {len(chosen):,} of them shown: --limit 0 shows all, and so does --json"
+            total, shown = (
+                sum(step.kind is not StepKind.MARKER for step in rows) for rows in (steps, chosen)
+            )
+            note = f"{total:,} steps, {shown:,} of them shown: --limit 0 shows all, and so does --json"
             screen.print(Text(note, style="bright_black"))
     for heading, rows in (
         ("signals", _signals(page)),
-        ("children", _children(page)),
+        ("updates", _updates(page)),
+        ("children", [*_pages(page.children), *_runs(_apart(page.children))]),
+        ("started", _runs(page.started)),
         ("journal", _journal(page)),
     ):
         if rows:
@@ -66,7 +83,9 @@ def _facts(page: Page) -> Table:
         fact("deadline", f"in {wording.span(run.deadline - page.now)}")
     fact("tags", ", ".join(f"{key}={value}" for key, value in wording.plain_object(run.tags).items()))
     fact("parent", run.parent_id)
+    fact("started by", run.started_by)
     fact("retry of", run.retry_of)
+    fact("forked from", run.forked_from)
     fact("generation", run.generation if run.generation > 1 else "")
     fact("progress", wording.progress_words(run.progress))
     if run.state not in RUN_ENDED:
@@ -77,7 +96,10 @@ def _facts(page: Page) -> Table:
     if run.output is not None:
         fact("output", payload(wording.plain_value(run.output)))
     fact("error", _error(run))
+    fact("raised", _bug(run))
     fact("kept", wording.trimmed(", ".join(wording.kept_steps(run, page.view.steps)), 400))
+    if lines := sum(page.log_lines.values()):
+        fact("logs", f"{wording.lines(lines)}: `holdfast logs {shlex.quote(run.id)}` prints them")
     if run.state == "failed":
         fact("next", f"`holdfast retry {shlex.quote(run.id)}` tries again, and keeps what succeeded")
     return facts
@@ -86,8 +108,18 @@ def _facts(page: Page) -> Table:
 def _error(run: RunRow) -> Text | None:
     if run.error is None:
         return Text(run.note or "", style="red") if run.state in {"failed", "cancelled", "undone"} else None
-    error = wording.plain_object(run.error)
-    found = Text(describe_error(run.error), style="red")
+    return _traced(run.error)
+
+
+def _bug(run: RunRow) -> Text | None:
+    """Return what the workflow code raised, if the run is held for it."""
+    bug = wording.bug_of(run)
+    return None if bug is None else _traced(bug)
+
+
+def _traced(raw: str) -> Text:
+    error = wording.plain_object(raw)
+    found = Text(describe_error(raw), style="red")
     notes = error.get("notes")
     for note in notes if isinstance(notes, list) else ():
         found.append(f"\n{note}", style="bright_black")
@@ -109,10 +141,40 @@ def _signals(page: Page) -> Rows:
     return rows
 
 
-def _children(page: Page) -> Rows:
+def _updates(page: Page) -> Rows:
+    return [
+        (
+            output.local_time(row.sent_at),
+            row.update,
+            wording.trimmed(row.payload.decode(errors="backslashreplace"), 120),
+            wording.trimmed(wording.answer_words(row), 120),
+        )
+        for row in page.signals
+        if row.update is not None
+    ]
+
+
+def _apart(children: list[RunRow]) -> list[RunRow]:
+    """Return the children that are not pages of a `map`."""
+    return [child for child in children if shown_as(child.input) is None]
+
+
+def _pages(children: list[RunRow]) -> Rows:
+    """Fold the pages of each `map` into a line for each of their states."""
+    counts: dict[tuple[str, str], int] = {}
+    for child in children:
+        if (name := shown_as(child.input)) is not None:
+            counts[name, child.state] = counts.get((name, child.state), 0) + 1
+    return [
+        (f"{wording.GLYPHS[state]} {state}", f"{count:,} pages of {name}")
+        for (name, state), count in counts.items()
+    ]
+
+
+def _runs(runs: list[RunRow]) -> Rows:
     return [
         (f"{wording.GLYPHS[child.state]} {child.state}", child.id, child.workflow, wording.failure(child))
-        for child in page.children
+        for child in runs
     ]
 
 

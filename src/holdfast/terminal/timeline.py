@@ -3,7 +3,7 @@ failed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.table import Table
@@ -51,6 +51,7 @@ def timeline(
     width: int,
     *,
     outlook: Outlook = Outlook(),  # noqa: B008  immutable
+    log_lines: Mapping[int, int] = {},
 ) -> Table:
     rows = tree_rows(steps)
     longest = max((2 * row.depth + len(row.label) for row in rows), default=0)
@@ -72,10 +73,12 @@ def timeline(
             styled_state(wording.step_state(step, now), word=False),
             "  " * row.depth + row.label,
             bar(step, tried, scale, now),
-            Text(_duration(step, now), style="bright_black"),
+            Text("" if step.kind is StepKind.MARKER else _duration(step, now), style="bright_black"),
         )
         for words, style, lasted in _remarks(step, tried, now, outlook):
             grid.add_row("", "", Text(words, style=style), Text(lasted, style="bright_black"))
+        if lines := log_lines.get(step.n):
+            grid.add_row("", "", Text(f"logged {wording.lines(lines)}", style="bright_black"), "")
     return grid
 
 
@@ -129,6 +132,8 @@ def bar(step: StepRow, attempts: Sequence[Attempt], scale: Scale, now: float) ->
     end = step.finished_at or now
     state = wording.step_state(step, now)
     colour = wording.COLOURS.get(state, "")
+    if step.kind is StepKind.MARKER:
+        return Text(wording.detail(step, (), now), style="bright_black")
     if step.kind is not StepKind.CALL:
         line = {StepKind.CHILD: "═"}.get(step.kind, "─")
         _fill(cells, scale, step.issued_at, end, line, colour)

@@ -8,11 +8,15 @@ from typing import Any
 
 from holdfast.codec import describe_error
 from holdfast.durations import Eta
+from holdfast.durations import span as span  # noqa: PLC0414  the commands find it here
+from holdfast.glyphs import COLOURS as COLOURS  # noqa: PLC0414  the commands find it here
+from holdfast.glyphs import GLYPHS as GLYPHS  # noqa: PLC0414  the commands find it here
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     CANCEL,
     DEADLINE,
     UNDO_PREFIX,
+    Answered,
     Attempt,
     Ending,
     RunRow,
@@ -25,55 +29,11 @@ from holdfast.model import (
     undone_key,
 )
 from holdfast.supervisor.outlook import Outlook
+from holdfast.supervisor.phrases import parsed
 from holdfast.terminal.lines import json_document
-
-GLYPHS = {
-    "succeeded": "✓",
-    "failed": "✗",
-    "undone": "↶",
-    "cancelled": "⊘",
-    "running": "●",
-    "undoing": "↶",
-    "waiting": "◌",
-    "ready": "○",
-    "backing off": "↻",
-    "quarantined": "!",
-    "pending": "○",
-    "held": "‖",
-    "stuck": "!",
-}
-COLOURS = {
-    "succeeded": "green",
-    "failed": "red",
-    "undone": "yellow",
-    "cancelled": "bright_black",
-    "running": "cyan",
-    "undoing": "yellow",
-    "waiting": "blue",
-    "ready": "bright_black",
-    "backing off": "yellow",
-    "quarantined": "red",
-    "pending": "bright_black",
-    "held": "magenta",
-    "stuck": "red",
-}
-
 
 BROKEN = "$broken"
 """The member under which text that is no JSON is shown."""
-
-
-def span(seconds: float) -> str:
-    """Return a duration for people: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
-    seconds = max(0.0, seconds)
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size * 2:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def trimmed(text: str, width: int) -> str:
@@ -142,6 +102,12 @@ def failure(run: RunRow) -> str:
     if run.error:
         return describe_error(run.error)
     return run.note or ""
+
+
+def bug_of(run: RunRow) -> str | None:
+    """Return the recorded exception of the workflow code that a run is held for. None if it is not held for one."""
+    note = parsed(run.note) if run.state is RunState.HELD else {}
+    return str(note.get("error", "")) if note.get("why") == "bug" else None
 
 
 def kept_steps(run: RunRow, steps: Sequence[StepRow]) -> list[str]:
@@ -224,6 +190,8 @@ def detail(step: StepRow, attempts: Sequence[Attempt], now: float) -> str:
     if step.state is StepState.FAILED:
         error = describe_error(step.error) if step.error else ""
         return f"{error} (attempt {step.attempt})" if step.attempt > 1 else error
+    if step.kind is StepKind.MARKER:
+        return "the new way" if step.output == b"true" else "the old way"
     if step.state in STEP_ENDED:
         tried = step.state is StepState.SUCCEEDED and step.attempt > 1
         return counted(step.attempt, "attempt") if tried else ""
@@ -244,6 +212,8 @@ def _waiting(step: StepRow, now: float) -> str:
         return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
     if step.kind is StepKind.SIGNAL:
         return f"for signal {step.name!r}"
+    if step.kind is StepKind.SERVE:
+        return f"serves update {step.name!r}"
     return f"for a run of {step.name}" if step.kind is StepKind.CHILD else ""
 
 
@@ -267,6 +237,15 @@ def waits_for(steps: Sequence[StepRow], now: float, gate: Callable[[StepRow], st
         words = gated or (words if first.ready_at > now else "waits for an agent")
     more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
     return f"{first.key}{f' {words}' if words else ''}{more}"
+
+
+def answer_words(update: SignalRow) -> str:
+    """Say what became of an update."""
+    if update.answer is None:
+        return "no answer yet" if update.delivered_seq is not None else "not delivered yet"
+    reply = (update.reply or b"").decode(errors="backslashreplace")
+    words = reply if update.answer == Answered.RETURNED else describe_error(reply)
+    return f"{update.answer}: {words}"
 
 
 def signal_words(signal: SignalRow) -> tuple[str, str]:
@@ -294,3 +273,7 @@ def chosen_steps(steps: list[StepRow], rows: int) -> tuple[list[StepRow], int]:
 
     chosen = sorted(sorted(steps, key=weight)[:room], key=lambda step: step.n)
     return chosen, len(steps) - len(chosen)
+
+
+def lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count:,} lines"

@@ -21,7 +21,7 @@ import msgspec
 from holdfast import codec
 from holdfast.errors import HoldfastError, RunError, Stop, WrongState
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import NewSignal, RunState
+from holdfast.model import UPDATE_PREFIX, NewSignal, RunState, StepKind
 from holdfast.testing import interpreters
 from holdfast.testing.interpreters import NotReplayed, ReplayResult
 from holdfast.testing.judge import (
@@ -46,6 +46,7 @@ from holdfast.testing.world import Past, Process
 from holdfast.workflow import registry
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
+from holdfast.workflow.update import Update
 from holdfast.workflow.workflow import Workflow
 
 LASTS_S = 2.0
@@ -97,6 +98,8 @@ class Words(NamedTuple):
     """Returns how to set an option, such as `final`, for steps, workflows or signals of these names."""
     signal: str
     """How to send a signal."""
+    update: str
+    """How to call an update."""
     more: str
     """How to try more boundaries."""
     fewer: str
@@ -111,6 +114,7 @@ class Words(NamedTuple):
 IN_A_TEST = Words(
     lambda option, names: f"sim.using({option}=[{', '.join(names)}])",
     "`sim.will_send(signal, value)` sends every run a signal",
+    "`sim.will_call(update, value)` calls every run",
     "`sim.using(boundaries_max=…)` tries more",
     "`sim.using(interpreters=0)` does without",
     "other arguments or stubs may lead there",
@@ -380,7 +384,7 @@ class Explorer:
             stage.close()
         for one in histories.values():
             self._reached.add(one.run.workflow)
-            self._reached |= {signal.name for signal in one.signals if signal.delivered_seq}
+            self._reached |= {row.update or row.name for row in one.signals if row.delivered_seq}
         return RunOutcomes(histories, executions, why, open_signals(histories) if why else [])
 
     def _to_the_end(self, stage: Stage) -> str:
@@ -405,7 +409,10 @@ class Explorer:
             if run.id == RUN_ID or run.state not in OPEN:
                 continue
             steps, signals = stage.history(run.id)
-            waited_for = open_signals({run.id: History(run, steps, signals)})
+            waited_for = {
+                *open_signals({run.id: History(run, steps, signals)}),
+                *(UPDATE_PREFIX + step.name for step in steps if step.kind is StepKind.SERVE),
+            }
             known = {signal.key for signal in signals}
             for number, (name, payload) in enumerate(self.signals, 1):
                 key = f"simulated-{number}"
@@ -570,7 +577,7 @@ class Explorer:
         if settings.boundary is not None or not settings.failures:
             return  # the caller did not want everything to be tried
         missing = [part for part in self._parts(self.workflow, set()) if part.name not in settings.unreached]
-        for kind, word in ((Step, "step"), (Workflow, "workflow"), (Signal, "signal")):
+        for kind, word in ((Step, "step"), (Workflow, "workflow"), (Signal, "signal"), (Update, "update")):
             self._untried_parts(word, [short(part.name) for part in missing if isinstance(part, kind)])
         if not self.words.in_a_test and self.report.undisturbed:
             self._untried(
@@ -580,8 +587,8 @@ class Explorer:
     def _untried_parts(self, kind: str, names: list[str]) -> None:
         if not names:
             return
-        never = "came" if kind == "signal" else "ran"
-        advice = self.words.signal if kind == "signal" else self.words.values
+        never = "came" if kind in ("signal", "update") else "ran"
+        advice = {"signal": self.words.signal, "update": self.words.update}.get(kind, self.words.values)
         intended = self.words.option("unreached", names)
         self._untried(
             f"the {kind}{'s' if len(names) > 1 else ''} {', '.join(names)}, which never {never}",

@@ -1,5 +1,5 @@
-"""Finds what a workflow's code names: its steps, the workflows it calls, the signals it waits for. It reads the byte
-code and runs nothing."""
+"""Finds what a workflow's code names: its steps, the workflows it calls, the signals it waits for, the updates it serves. It
+reads the byte code and runs nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
+from holdfast.workflow.update import Update
 from holdfast.workflow.workflow import Workflow
 
 FOLLOWED_MAX = 3
 """How many calls deep the functions that a function calls are followed."""
 
-Part = Step[Any, Any] | Workflow[Any, Any] | Signal[Any]
+Part = Step[Any, Any] | Workflow[Any, Any] | Signal[Any] | Update[Any, Any]
 
 
 def named(fn: Callable[..., Any]) -> list[Part]:
@@ -38,7 +39,11 @@ def _parts(fn: Callable[..., Any], followed: int, seen: set[CodeType]) -> Iterat
         for thing, attribute in _loads(code, names):
             if isinstance(thing, Step):
                 yield thing.origin
-            elif isinstance(thing, Workflow) or (isinstance(thing, Signal) and attribute == "wait"):
+            elif (
+                isinstance(thing, Workflow)
+                or (isinstance(thing, Signal) and attribute == "wait")
+                or (isinstance(thing, Update) and attribute == "serve")
+            ):
                 yield thing
             elif isinstance(thing, FunctionType) and followed < FOLLOWED_MAX and _is_authored(thing):
                 yield from _parts(thing, followed + 1, seen)

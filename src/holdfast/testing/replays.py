@@ -16,6 +16,7 @@ from holdfast.decider.history import SHOWN_CHARS, described
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO_PREFIX, RunRow, RunState, SignalRow, StepRow
+from holdfast.workflow.pages import code_of
 from holdfast.workflow.workflow import Workflows
 
 
@@ -38,7 +39,7 @@ def differs(history: History, workflows: Workflows) -> str:
     decided = history.steps or delivered or run.state is RunState.SUCCEEDED
     if run.state not in RUN_ENDED or not decided:
         return ""  # there is nothing to compare with: its code has not ended, or never ran
-    workflow = workflows.get((run.workflow, run.version))
+    workflow = code_of(workflows.get((run.workflow, run.version)), run.input)
     if workflow is None:
         raise Unloaded(run.workflow)
     decider = Decider.of_run(workflow, run)

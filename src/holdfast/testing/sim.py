@@ -15,9 +15,11 @@ from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from holdfast.client import answer_of
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
-from holdfast.model import DEADLINE, NewSignal, RunState, StepKind
+from holdfast.logs import LogInfo
+from holdfast.model import DEADLINE, UPDATE_PREFIX, NewSignal, RunState, StepKind
 from holdfast.run import Run as Handle
 from holdfast.store.operations import Close
 from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
@@ -29,6 +31,7 @@ from holdfast.workflow.here import here_var
 from holdfast.workflow.options import UNSET, Unset
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
+from holdfast.workflow.update import Update
 from holdfast.workflow.workflow import Workflow
 
 P = ParamSpec("P")
@@ -90,12 +93,19 @@ class SimRun(Generic[R]):
         raw = self._sim.stage.run(self.id).published
         return msgspec.json.decode(raw) if raw else {}
 
+    def logs(self, step: str | None = None) -> list[LogInfo]:
+        """Return what the run and its steps have logged, in the order of time; with a step's key, only what that step
+        has logged. `logging` must let it through: pytest's `caplog.set_level("INFO")` does that."""
+        self._sim.stage.run_until_idle()
+        return self._sim.stage.logs(self.id, step)
+
     def _not_ended(self) -> NoReturn:
         stage = self._sim.stage
         steps, _ = stage.history(self.id)
         moves = {
             StepKind.TIMER: "`sim.advance(…)` lets time pass",
             StepKind.SIGNAL: "`sim.send(run, signal, value)` sends it",
+            StepKind.SERVE: "`sim.update(run, update, value)` calls it",
         }
         waits = {step.kind for step in steps if step.state in STEP_LIVE and step.key != DEADLINE}
         move = "; ".join(words for kind, words in moves.items() if kind in waits)
@@ -113,19 +123,19 @@ class Sim:
         self._plays: dict[str, Play] = {}
         self._calls: dict[str, list[Call]] = {}
         self._promised: list[tuple[str, bytes]] = []
-        self._stage: Stage | None = None
+        self._stages: list[Stage] = []
+        """The stage, once something needed it. This is a list so that what `using` returns has the same one."""
 
     @property
     def stage(self) -> Stage:
         """The simulated world that the test runs in: see `holdfast.testing.stage`."""
-        if self._stage is None:
-            self._stage = Stage(self._settings.seed, self._perform)
-        return self._stage
+        if not self._stages:
+            self._stages.append(Stage(self._settings.seed, self._perform))
+        return self._stages[0]
 
     def close(self) -> None:
-        if self._stage is not None:
-            self._stage.close()
-            self._stage = None
+        while self._stages:
+            self._stages.pop().close()
 
     def __enter__(self) -> Self:
         return self
@@ -179,6 +189,21 @@ class Sim:
         self.stage.send(NewSignal(run.id, signal.name, key or self.stage.new_id(), payload))
         self.stage.run_until_idle()
 
+    def update(self, run: SimRun[Any], update: Update[T, R], value: T, key: str | None = None) -> R:
+        """Call an update of a run, let the run go on, and return the answer. The same `key` again is the same call.
+
+        Raises what `update.call()` raises, and NotEnded, with what the run waits for, if there is no answer yet. Then
+        call again with the same `key`, after `advance`, for example.
+        """
+        payload = update.payload.encode(value)
+        row = self.stage.call(run.id, update.name, payload, key or self.stage.new_id())
+        self.stage.run_until_idle()
+        end = self.stage.answer(row)
+        if end is None:
+            raise NotEnded(f"{run.id} has not answered {update.name}. {self.stage.why(run.id)}")
+        answer: R = update.reply.decode(answer_of(end, run.id, update.name))
+        return answer
+
     def cancel(self, run: SimRun[Any]) -> None:
         """Ask a run to cancel itself, and let it go on."""
         self.stage.ask(lambda process: process.run(run.id).cancel())
@@ -222,6 +247,11 @@ class Sim:
         """Let `crash_everywhere` send this signal to every run. It sends several in the order of these calls."""
         self._promised.append((signal.name, signal.encode(value)))
 
+    def will_call(self, update: Update[T, Any], value: T) -> None:
+        """Let `crash_everywhere` call this update of every run. It does so in the order of these calls and those of
+        `will_send`."""
+        self._promised.append((UPDATE_PREFIX + update.name, update.payload.encode(value)))
+
     def effect(self, key: str | None = None) -> bool:
         """Count an effect, from the code of a step or a stub. Return True the first time that it has this key.
 
@@ -255,7 +285,7 @@ class Sim:
 
         `failures`: also make each step fail in turn. `trust_keys`: a step that reads `here.key` had one effect, however
         often it ran. `idempotent`: steps that may run twice. `final`: steps that nothing has to undo. `unreached`:
-        steps, workflows and signals that the runs need not reach. `interpreters`: in how many other interpreters
+        steps, workflows, signals and updates that the runs need not reach. `interpreters`: in how many other interpreters
         histories are replayed, each with another hash seed. `boundary`: try only this boundary; 0 tries only the
         replays.
         """

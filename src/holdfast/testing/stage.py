@@ -23,8 +23,20 @@ from holdfast.agent.executor import Executor
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import DEADLINE, NewSignal, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
+from holdfast.logs import LogInfo
+from holdfast.model import (
+    DEADLINE,
+    UPDATE_PREFIX,
+    NewSignal,
+    RunRow,
+    RunState,
+    SignalRow,
+    StepKind,
+    StepRow,
+    StepState,
+)
 from holdfast.node import Node
+from holdfast.store.answers import UpdateEnd
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.supervisor.facts import gather
@@ -73,6 +85,8 @@ class WatchedAttempt(Attempting):
             saved_raw=at.saved_raw,
             loop=at.loop,
             undoes=at.undoes,
+            keeper=at.keeper,
+            twin=at.twin,
         )
         made.reads_key = False
         return made
@@ -365,8 +379,21 @@ class Stage:
         return self.ask(lambda process: process.start_raw(named, raw)).id
 
     def send(self, signal: NewSignal) -> None:
-        """Send a signal. If the process dies, it is sent again under the same key, so it arrives once."""
-        self.ask(lambda process: process.send_signal(signal.run_id, signal.name, signal.payload, signal.key))
+        """Send a signal, or call an update. If the process dies, it is sent again under the same key, so it arrives
+        once."""
+        name = signal.name
+        if name.startswith(UPDATE_PREFIX):
+            self.call(signal.run_id, name.removeprefix(UPDATE_PREFIX), signal.payload, signal.key)
+        else:
+            self.ask(lambda process: process.send_signal(signal.run_id, name, signal.payload, signal.key))
+
+    def call(self, run_id: str, name: str, payload: bytes, key: str) -> SignalRow:
+        """Record a call of an update, and return its row."""
+        return self.ask(lambda process: process.send_update(run_id, name, payload, key))
+
+    def answer(self, row: SignalRow) -> UpdateEnd | None:
+        """Return what became of an update. None if that is not known yet."""
+        return next(iter(self._see(self.store.reads.answers([row.id]))), None)
 
     def new_id(self) -> str:
         return self.world.processes[0].environment.new_id()
@@ -378,6 +405,10 @@ class Stage:
 
     def history(self, run_id: str) -> tuple[list[StepRow], list[SignalRow]]:
         return self._see(_steps(self.store, run_id)), self._see(self.store.reads.signals(run_id))
+
+    def logs(self, run_id: str, step: str | None) -> list[LogInfo]:
+        """Return what a run, or one of its steps, has logged."""
+        return self.ask(lambda process: process.run(run_id).logs(step))
 
     def runs(self) -> list[RunRow]:
         found = self._see(self.store.reads.runs(RunFilter(limit=PAGE)))

@@ -1,9 +1,9 @@
-"""What code declares, written for processes that have the store and not the code: where names come from, schemas, and
-signals.
+"""What code declares, written for processes that have the store and not the code: where names come from, schemas,
+signals and updates.
 
 Any code that has a `Signal` can wait for it, so a workflow may take every signal of its application. Those that its own
 code names are certainly meant. A signal that cannot be seen here may still exist: where code makes up signals while it
-runs, any name is accepted.
+runs, any name is accepted. All of this is true of updates, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import difflib
 import dis
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -21,12 +21,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from holdfast.codec.schema import ANYTHING, Schema, check, data_option, schema_of
-from holdfast.errors import DefinitionError, InvalidInput, UnknownSignal
+from holdfast.errors import DefinitionError, InvalidInput, RunError, UnknownSignal, UnknownUpdate
 from holdfast.model import DEFAULT_NAMESPACE, Declaration
 from holdfast.store.origins import Offers, Source
 from holdfast.workflow import registry
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step, step
+from holdfast.workflow.update import Update
 from holdfast.workflow.workflow import Workflow, workflow
 
 SIGNALS_MAX_BYTES = 64 * 1024
@@ -38,8 +39,19 @@ SHOWN_MAX = 6
 """How many names an error lists."""
 
 
+class TakenUpdates(msgspec.Struct, omit_defaults=True):
+    """The updates that the runs of a workflow may serve."""
+
+    signals: dict[str, Schema] = {}
+    """The schema of what each takes. It accepts anything where the schema is not certain."""
+    replies: dict[str, Schema] = {}
+    """The schema of what each answers."""
+    named: list[str] = []
+    open: bool = False
+
+
 class TakenSignals(msgspec.Struct, omit_defaults=True):
-    """The signals that the runs of a workflow take, as the column `workflows.signals` has them."""
+    """The signals and updates that the runs of a workflow take, as the column `workflows.signals` has them."""
 
     signals: dict[str, Schema] = {}
     """The schema of every signal of the application. It accepts anything where the schema is not certain."""
@@ -47,6 +59,7 @@ class TakenSignals(msgspec.Struct, omit_defaults=True):
     """The signals that the workflow's own code names, as far as this can be seen."""
     open: bool = False
     """True if there may be others, because code makes them up."""
+    updates: TakenUpdates = msgspec.field(default_factory=TakenUpdates)
 
     @staticmethod
     def read(declared: Declaration) -> TakenSignals:
@@ -79,7 +92,7 @@ def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
 
 def declarations(app: str | None, session: str) -> list[Declaration]:
     """Return the declaration of every workflow that is loaded here."""
-    signals = _signals(registry.edition(), registry.signals_made(), len(sys.modules))
+    signals = _signals(registry.edition(), registry.signals_made(), len(sys.modules), len(registry.workflows))
     return [
         Declaration(
             DEFAULT_NAMESPACE,
@@ -96,7 +109,7 @@ def declarations(app: str | None, session: str) -> list[Declaration]:
 
 
 @lru_cache(maxsize=1)
-def _signals(edition: int, signals: int, modules: int) -> dict[str, str]:
+def _signals(edition: int, signals: int, modules: int, workflows: int) -> dict[str, str]:
     """Return the signals that each workflow takes, as JSON. A node writes them whenever it registers, so they are
     cached until something more is declared."""
     return {_code(one): msgspec.json.encode(signals_of(one)).decode() for one in registry.workflows.values()}
@@ -130,15 +143,28 @@ def _text(schema: Schema) -> str:
 
 
 def signals_of(workflow: Workflow[Any, Any]) -> TakenSignals:
-    """Return the signals that the runs of a workflow take."""
+    """Return the signals and updates that the runs of a workflow take."""
     made, application = _application_signals(registry.edition(), registry.signals_made(), len(sys.modules))
-    named: dict[str, dict[str, Schema]] = {}
-    for signal in _named_signals(workflow.fn):
-        named.setdefault(signal.name, {})[_text(signal.schema)] = signal.schema
-    found = {**application, **{name: _only_schema(schemas) for name, schemas in named.items()}}
-    taken = TakenSignals(found, sorted(named), made.open or _imports_more(workflow.fn))
+    updates_made, updates = _application_updates(
+        registry.edition(), registry.signals_made(), len(sys.modules)
+    )
+    reached = list(_named(workflow.fn))
+    named = _schemas_by_name(one for one in reached if _is(one, Signal))
+    served = _schemas_by_name(one for one in reached if _is(one, Update))
+    imports_more = _imports_more(workflow.fn)
+    taken = TakenSignals({**application, **named}, sorted(named), made.open or imports_more)
+    taken.updates = TakenUpdates({**updates, **served}, {}, sorted(served), updates_made.open or imports_more)
+    taken.updates.replies = {
+        **_reply_schemas(registry.updates),
+        **_reply_schemas(one for one in reached if _is(one, Update)),
+    }
     if len(msgspec.json.encode(taken)) > SIGNALS_MAX_BYTES:
-        taken.signals = {name: schema if name in taken.named else ANYTHING for name, schema in found.items()}
+        taken.updates.replies = {}
+        for part in (taken, taken.updates):
+            assert isinstance(part, TakenSignals | TakenUpdates)
+            part.signals = {
+                name: schema if name in part.named else ANYTHING for name, schema in part.signals.items()
+            }
     return taken
 
 
@@ -146,19 +172,45 @@ def signals_of(workflow: Workflow[Any, Any]) -> TakenSignals:
 def _application_signals(edition: int, signals: int, modules: int) -> tuple[MadeSignals, dict[str, Schema]]:
     """Return the signals that functions make, and the schema of every signal of the application. Where several signals
     have one name, nobody knows here which one is meant. The result changes with the registry, signals and imports."""
-    made = _made_signals(edition, modules)
-    by_name: dict[str, dict[str, Schema]] = {}
-    for signal in sorted(registry.signals, key=lambda one: one.name):
-        by_name.setdefault(signal.name, {})[_text(signal.schema)] = signal.schema
+    made = _made_signals(Signal, edition, modules)
+    return made, _of_application(made, registry.signals)
+
+
+@lru_cache(maxsize=1)
+def _application_updates(edition: int, signals: int, modules: int) -> tuple[MadeSignals, dict[str, Schema]]:
+    """The same for updates."""
+    made = _made_signals(Update, edition, modules)
+    return made, _of_application(made, registry.updates)
+
+
+def _of_application(
+    made: MadeSignals, declared: Iterable[Signal[Any] | Update[Any, Any]]
+) -> dict[str, Schema]:
     found: dict[str, Schema] = dict.fromkeys(sorted(made.names), ANYTHING)
     found.update(
-        (name, ANYTHING if name in made.names else _only_schema(schemas)) for name, schemas in by_name.items()
+        (name, ANYTHING if name in made.names else schema)
+        for name, schema in _schemas_by_name(declared).items()
     )
-    return made, found
+    return found
 
 
-def _only_schema(schemas: Mapping[str, Schema]) -> Schema:
-    return next(iter(schemas.values())) if len(schemas) == 1 else ANYTHING
+def _schemas_by_name(declared: Iterable[Signal[Any] | Update[Any, Any]]) -> dict[str, Schema]:
+    return _only_schemas((one.name, one.schema) for one in declared)
+
+
+def _reply_schemas(declared: Iterable[Update[Any, Any]]) -> dict[str, Schema]:
+    return _only_schemas((one.name, one.reply_schema) for one in declared)
+
+
+def _only_schemas(named: Iterable[tuple[str, Schema]]) -> dict[str, Schema]:
+    """Return the schema of each name. It accepts anything if there are several."""
+    found: dict[str, dict[str, Schema]] = {}
+    for name, schema in sorted(named, key=lambda one: one[0]):
+        found.setdefault(name, {})[_text(schema)] = schema
+    return {
+        name: next(iter(schemas.values())) if len(schemas) == 1 else ANYTHING
+        for name, schemas in found.items()
+    }
 
 
 def _is(value: object, *kinds: type) -> bool:
@@ -167,20 +219,20 @@ def _is(value: object, *kinds: type) -> bool:
     return issubclass(type(value), kinds)
 
 
-def _named_signals(fn: Any) -> Iterator[Signal[Any]]:
-    """Yield the signals that a function names, and those that the functions it names do."""
+def _named(fn: Any) -> Iterator[Any]:
+    """Yield the signals and updates that a function names, and those that the functions it names do."""
     todo: list[Any] = [fn]
     seen: set[int] = set()
     while todo and len(seen) < REACH_MAX:
         one = todo.pop()
-        if _is(one, Signal):
+        if _is(one, Signal, Update):
             yield one
         elif _is(one, FunctionType) and id(one.__code__) not in seen and not _is_foreign(one):
             seen.add(id(one.__code__))
             todo += _values(one)
         elif type(one) in (dict, list, tuple, set, frozenset):
             inside = one.values() if type(one) is dict else one
-            todo += [value for value in inside if _is(value, Signal, FunctionType)]
+            todo += [value for value in inside if _is(value, Signal, Update, FunctionType)]
 
 
 def _values(fn: FunctionType) -> list[Any]:
@@ -229,10 +281,19 @@ class MadeSignals(NamedTuple):
     """True if there are others, whose names the code makes up."""
 
 
-@lru_cache(maxsize=1)
-def _made_signals(edition: int, modules: int) -> MadeSignals:
-    """Search all modules that use Holdfast. The result changes with the registry and with each import."""
-    ours = {id(Signal), id(Step), id(Workflow), id(step), id(workflow), id(sys.modules["holdfast"])}
+@lru_cache(maxsize=2)
+def _made_signals(kind: type, edition: int, modules: int) -> MadeSignals:
+    """Search all modules that use Holdfast for signals, or for updates. The result changes with the registry and with
+    each import."""
+    ours = {
+        id(Signal),
+        id(Update),
+        id(Step),
+        id(Workflow),
+        id(step),
+        id(workflow),
+        id(sys.modules["holdfast"]),
+    }
     names: set[str] = set()
     is_open = False
     for module in list(sys.modules.values()):
@@ -242,11 +303,11 @@ def _made_signals(edition: int, modules: int) -> MadeSignals:
         values = list(inside.values())
         if not any(id(value) in ours for value in values):
             continue
-        aliases = {name for name, value in inside.items() if _is(value, type) and Signal in value.__mro__}
+        aliases = {name for name, value in inside.items() if _is(value, type) and kind in value.__mro__}
         for fn in _functions(values, inside):
             for code in _codes(fn.__code__):
-                if "Signal" in code.co_names or aliases & set(code.co_names):
-                    made = _made_names(code, aliases | {"Signal"})
+                if kind.__name__ in code.co_names or aliases & set(code.co_names):
+                    made = _made_names(code, aliases | {kind.__name__})
                     is_open |= None in made
                     names |= {name for name in made if name is not None}
     return MadeSignals(frozenset(names), is_open)
@@ -301,18 +362,29 @@ def _made_name(ops: list[dis.Instruction]) -> str | None:
     return None
 
 
-# --- checks for those who send signals --------------------------------------------------------------------------------
+# --- checks for those who send signals and call updates --------------------------------------------------------------------------------
 
 
 def check_signal(declared: Declaration, run_id: str, name: str, payload: bytes) -> None:
     """Raise unless a run of this workflow takes, or may take, a signal of this name with this payload."""
-    taken = TakenSignals.read(declared)
+    _check(TakenSignals.read(declared), declared, run_id, name, payload)
+
+
+def check_update(declared: Declaration, run_id: str, name: str, payload: bytes) -> None:
+    """Raise unless a run of this workflow serves, or may serve, an update of this name with this payload."""
+    _check(TakenSignals.read(declared).updates, declared, run_id, name, payload)
+
+
+def _check(
+    taken: TakenSignals | TakenUpdates, declared: Declaration, run_id: str, name: str, payload: bytes
+) -> None:
+    word = _word(taken)
     schema = taken.signals.get(name)
     if schema is None:
         if not taken.open:
             _refuse(taken, declared, run_id, name)
         return
-    what = f"signal {name!r} to run {run_id!r} of {declared.name}"
+    what = f"{word} {name!r} to run {run_id!r} of {declared.name}"
     try:
         value = msgspec.json.decode(payload)
     except msgspec.DecodeError as wrong:
@@ -320,23 +392,26 @@ def check_signal(declared: Declaration, run_id: str, name: str, payload: bytes) 
     try:
         check(value, schema, what)
     except InvalidInput as wrong:
-        raise InvalidInput(f"{wrong}: try `{command(run_id, name, schema)}`") from None
+        raise InvalidInput(f"{wrong}: try `{command(run_id, name, schema, word)}`") from None
 
 
-def _refuse(taken: TakenSignals, declared: Declaration, run_id: str, name: str) -> None:
-    names = taken.named or list(taken.signals)
+def _word(taken: TakenSignals | TakenUpdates) -> str:
+    return "update" if isinstance(taken, TakenUpdates) else "signal"
+
+
+def _refuse(taken: TakenSignals | TakenUpdates, declared: Declaration, run_id: str, name: str) -> None:
+    names, word = taken.named or list(taken.signals), _word(taken)
+    unknown: type[RunError] = UnknownUpdate if word == "update" else UnknownSignal
     if not names:
-        raise UnknownSignal(
-            f"run {run_id!r} takes no signal {name!r}: its workflow {declared.name} takes none"
-        )
+        raise unknown(f"run {run_id!r} takes no {word} {name!r}: its workflow {declared.name} takes none")
     closest = (difflib.get_close_matches(name, names, 1) or names)[0]
     more = ", …" if len(names) > SHOWN_MAX else ""
-    raise UnknownSignal(
-        f"run {run_id!r} takes no signal {name!r}: its workflow {declared.name} takes {', '.join(names[:SHOWN_MAX])}{more}: "
-        f"try `{command(run_id, closest, taken.signals.get(closest, ANYTHING))}`"
+    raise unknown(
+        f"run {run_id!r} takes no {word} {name!r}: its workflow {declared.name} takes {', '.join(names[:SHOWN_MAX])}{more}: "
+        f"try `{command(run_id, closest, taken.signals.get(closest, ANYTHING), word)}`"
     )
 
 
-def command(run_id: str, name: str, schema: Schema) -> str:
-    """Return the command that sends the signal, ready to be pasted."""
-    return f"holdfast signal {shlex.quote(run_id)} {shlex.quote(name)}{data_option(schema)}"
+def command(run_id: str, name: str, schema: Schema, word: str = "signal") -> str:
+    """Return the command that sends the signal, or calls the update, ready to be pasted."""
+    return f"holdfast {word} {shlex.quote(run_id)} {shlex.quote(name)}{data_option(schema)}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT
@@ -13,17 +15,34 @@ from holdfast.decider.history import unreadable
 from holdfast.decider.loop import running
 from holdfast.environment import Environment
 from holdfast.errors import InvalidInput, NotInStep, WorkflowError
+from holdfast.log_buffer import LogBuffer
+from holdfast.model import LogLine
 
 T = TypeVar("T")
 _world = Environment()
+
+
+class LogKeeper(Protocol):
+    """Keeps what attempts log."""
+
+    level: int
+    """What is logged below this level is not kept."""
+
+    def keep(self, at: Attempting, record: logging.LogRecord) -> None: ...
+    def keep_line(self, at: Attempting, line: LogLine) -> None:
+        """Keep a line that another process has logged or printed. Its time is now."""
 
 
 class Attempting:
     """One attempt of a step. The agent sets it in `here_var` around the step's code."""
 
     __slots__ = (
-        "attempt", "cancelled", "key", "limit", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step", "undoes"
+        "_inner", "attempt", "cancelled", "keeper", "key", "limit", "logs", "loop", "on_beat", "on_save", "run_id",
+        "saved_raw", "step", "twin", "undoes",
     )  # fmt: skip
+
+    _inner: dict[str, int]
+    """How often the code of this step has called each other step, by label."""
 
     def __init__(
         self,
@@ -38,6 +57,8 @@ class Attempting:
         loop: asyncio.AbstractEventLoop | None = None,
         undoes: str | None = None,
         limit: int = DEFAULT.payload_max_bytes,
+        keeper: LogKeeper | None = None,
+        twin: bool = False,
     ) -> None:
         self.run_id = run_id
         self.key = key
@@ -50,6 +71,64 @@ class Attempting:
         self.loop = loop
         self.undoes = undoes
         self.limit = limit
+        self.twin = twin
+        self.keeper = keeper
+        """Keeps what the attempt logs. None if nothing is kept, or the attempt is over."""
+        self.logs: LogBuffer | None = None
+        """What the attempt has logged so far. Most attempts log nothing, and have none."""
+
+    @property
+    def effect(self) -> str:
+        """`here.key`, for those that are not the step's code."""
+        return self.key
+
+    @property
+    def outermost(self) -> Attempting:
+        """The attempt that an agent executes, if this is a part of it."""
+        return self
+
+    def inner_key(self, label: str) -> str:
+        """Return the `here.key` of the next step with this label that the code of this step calls. It follows the order
+        of the calls, so it is the same at every attempt."""
+        try:
+            counts = self._inner
+        except AttributeError:  # hardly any step calls another one, so it is made when it is needed
+            counts = self._inner = {}
+        counts[label] = k = counts.get(label, 0) + 1
+        return f"{self.key}/{label}" if k == 1 else f"{self.key}/{label}#{k}"
+
+
+class InnerAttempting(Attempting):
+    """A step that the code of another step calls. It is a part of the outer step: there is no row for it, it is not
+    retried by itself, and its checkpoints are not kept. It has a key of its own, because two such calls are two
+    effects."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, outer: Attempting, step: str, label: str) -> None:
+        self._outer = outer
+        super().__init__(
+            run_id=outer.run_id,
+            key=outer.inner_key(label),
+            attempt=outer.attempt,
+            step=step,
+            on_beat=outer.on_beat,
+            on_save=_keep,
+            loop=outer.loop,
+            limit=outer.limit,
+        )
+
+    @property
+    def outermost(self) -> Attempting:
+        return self._outer.outermost
+
+    @property
+    def cancelled(self) -> bool:
+        return self._outer.cancelled
+
+    @cancelled.setter
+    def cancelled(self, value: bool) -> None:
+        """Ignore it. Only the agent cancels, and it knows the outer step."""
 
 
 here_var: ContextVar[Attempting | None] = ContextVar("holdfast.here", default=None)
@@ -154,6 +233,26 @@ class Here:
 
 
 here = Here()
+
+
+@contextmanager
+def called_in_step(step: str, label: str) -> Iterator[None]:
+    """While a step calls another one, `here` is about the inner one."""
+    outer = here_var.get()
+    if outer is None or not outer.run_id:
+        yield
+        return
+    token = here_var.set(InnerAttempting(outer, step, label))
+    try:
+        yield
+    finally:
+        here_var.reset(token)
+
+
+def is_in_step() -> bool:
+    """True if this is the code of a step that an agent executes."""
+    at = here_var.get()
+    return at is not None and at.run_id != ""
 
 
 async def _saving(at: Attempting, raw: bytes) -> None:

@@ -17,15 +17,20 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+from holdfast.workflow.markers import asked_in
+
 _MISSING = object()
 _IO_MODULES = {
     "aiohttp",
+    "concurrent.futures",
     "http.client",
     "httpx",
     "httpx2",
+    "multiprocessing",
     "requests",
     "socket",
     "subprocess",
+    "threading",
     "urllib.request",
 }
 _IO_CLASSES = {
@@ -35,18 +40,26 @@ _IO_CLASSES = {
     "HTTPConnection",
     "HTTPSConnection",
     "Popen",
+    "Process",
+    "ProcessPoolExecutor",
     "Session",
+    "Thread",
+    "ThreadPoolExecutor",
+    "Timer",
     "socket",
 }
 
 _IN_A_STEP = "put it in a step"
+_LOG = "use logging, which logs once, or put it in a step"
 _NOW = "use holdfast.now()"
 _RANDOM = "use holdfast.random()"
 _ADVICE = {
     _NOW: "time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.localtime time.gmtime",
     _RANDOM: "os.urandom random.SystemRandom",
     "use holdfast.uuid4()": "uuid.uuid1 uuid.uuid4",
+    _LOG: "builtins.print",
     "use asyncio.sleep(), which is durable here": "time.sleep",
+    "use await": "asyncio.run",
     _IN_A_STEP: (
         "builtins.open builtins.input os.system asyncio.to_thread asyncio.create_subprocess_exec "
         "asyncio.create_subprocess_shell asyncio.open_connection"
@@ -60,25 +73,76 @@ _FUNCTIONS = {
 
 
 class HoldfastWarning(UserWarning):
-    """A warning that workflow code does something that will not be the same when it is replayed."""
+    """A warning about workflow code: it does something that will not be the same when it is replayed, or that keeps
+    other runs waiting."""
 
 
 def lint(fn: Callable[..., Any]) -> None:
-    """Warn about every place in this function that a replay would not repeat."""
+    """Warn about every place in this function that a replay would not repeat, and about markers whose names cannot be
+    seen."""
     for line, what, advice in findings(fn):
-        warnings.warn_explicit(
-            f"workflow {fn.__name__}() uses {what}, which is not the same when the run is replayed: {advice}",
-            HoldfastWarning,
-            filename=fn.__code__.co_filename,
-            lineno=line,
-            module=fn.__module__,
+        wrong = "which happens again whenever" if advice == _LOG else "which is not the same when"
+        _warn(
+            fn,
+            line,
+            f"workflow {fn.__name__}() uses {what}, {wrong} the run is replayed: {advice}",
         )
+    for line, what in forgotten(fn):
+        _warn(
+            fn,
+            line,
+            f"workflow {fn.__name__}() calls {what} and does not await it, so nothing happens: write `await` before it, or make "
+            "it a task",
+        )
+    for line, name in asked_in(fn) if isinstance(fn, types.FunctionType) else ():
+        if name is None:
+            _warn(
+                fn,
+                line,
+                f"workflow {fn.__name__}() asks for a marker whose name is no constant: `holdfast check` cannot see which "
+                'runs need it; write patched("…")',
+            )
+
+
+def _warn(fn: Callable[..., Any], line: int, message: str) -> None:
+    warnings.warn_explicit(
+        message, HoldfastWarning, filename=fn.__code__.co_filename, lineno=line, module=fn.__module__
+    )
 
 
 def findings(fn: Callable[..., Any]) -> list[tuple[int, str, str]]:
     """Return the line of each finding, what the code uses there, and what to write instead."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False))
     return sorted(set(_look(fn.__code__, fn.__globals__, cells)))
+
+
+def forgotten(fn: Callable[..., Any]) -> list[tuple[int, str]]:
+    """Return the line and the name of each step, workflow and signal that the function calls without using the call: it
+    was made, and nobody awaits it."""
+    from holdfast.workflow.signal import Signal  # noqa: PLC0415  these modules use this one
+    from holdfast.workflow.step import Step  # noqa: PLC0415
+    from holdfast.workflow.workflow import Workflow  # noqa: PLC0415
+
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False))
+    found: list[tuple[int, str]] = []
+    codes = [fn.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        ours: dict[tuple[int | None, int | None], str] = {}
+        last: dis.Instruction | None = None
+        for op in dis.get_instructions(code):
+            place = op.positions and (op.positions.lineno, op.positions.col_offset)
+            if op.opname.startswith("LOAD_") and isinstance(op.argval, str) and place:
+                value = _contents(cells[op.argval]) if op.argval in cells else fn.__globals__.get(op.argval)
+                if issubclass(type(value), (Step, Workflow, Signal)):
+                    ours[place] = op.argval
+            elif op.opname == "POP_TOP" and last is not None and last.positions:
+                name = ours.get((last.positions.lineno, last.positions.col_offset))
+                if last.opname.startswith("CALL") and name is not None:
+                    found.append((last.positions.lineno or code.co_firstlineno, name))
+            if op.opname not in ("CACHE", "PRECALL"):
+                last = op
+    return sorted(found)
 
 
 def _look(

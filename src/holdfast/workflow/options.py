@@ -8,8 +8,9 @@ from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from inspect import CO_NEWLOCALS, isfunction
 from types import FrameType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, get_args
 
+from holdfast.config import OnBug
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
 from holdfast.policy import DEFAULT_RETRY, Retry
@@ -141,6 +142,12 @@ def joins(value: object, id: str | None, what: str) -> bool:
     if id is None:
         raise DefinitionError(f'{what}: say which run to join: using(id=…, existing="join")')
     return True
+
+
+def on_bug(value: OnBug | None, what: str) -> OnBug | None:
+    if value is not None and value not in get_args(OnBug):
+        raise DefinitionError(f'{what}: expected "undo" or "hold", not {value!r}')
+    return value
 
 
 def whole_number(value: object, what: str) -> int:

@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
-from importlib import metadata
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -152,6 +151,8 @@ def _origin(file: str, module: str) -> str:
 def _distribution(top: str) -> str:
     """Return the distribution that a module comes from. Mostly it has the module's name. Otherwise this has to read
     metadata of every installed distribution."""
+    from importlib import metadata  # noqa: PLC0415  it loads the mail parser, and most commands do not need it
+
     try:
         found = metadata.distribution(top)
         contents = found.read_text("top_level.txt") or found.read_text("RECORD") or ""

@@ -17,6 +17,9 @@ class Door(Protocol):
     config: Config
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None: ...
+    async def call_update(
+        self, run_id: str, name: str, payload: bytes, key: str | None, patience_s: float | None
+    ) -> bytes: ...
 
 
 refuse_opening: Callable[[], None] | None = None

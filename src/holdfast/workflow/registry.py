@@ -1,4 +1,4 @@
-"""Every step, workflow and signal that this process knows. The decorators fill it; schedulers and agents read it."""
+"""Every step, workflow, signal and update that this process knows. The decorators fill it; schedulers and agents read it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from holdfast.errors import DefinitionError, UnknownWorkflow
 if TYPE_CHECKING:
     from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
+    from holdfast.workflow.update import Update
     from holdfast.workflow.workflow import Workflow
 
 steps: dict[str, Step[Any, Any]] = {}
@@ -18,6 +19,8 @@ workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
 signals: WeakSet[Signal[Any]] = WeakSet()
 """Every signal that some code still has, and could wait for."""
+updates: WeakSet[Update[Any, Any]] = WeakSet()
+"""Every update that some code still has, and could serve."""
 _edition = 0
 _signals_made = 0
 
@@ -29,7 +32,7 @@ def edition() -> int:
 
 
 def signals_made() -> int:
-    """Return how many signals this process ever made."""
+    """Return how many signals and updates this process ever made."""
     return _signals_made
 
 
@@ -42,6 +45,15 @@ def register_signal(signal: Signal[Any], *, lasting: bool) -> None:
     """Register a signal. It is `lasting` if it is made in a module, and not by a function at each call."""
     global _signals_made  # noqa: PLW0603  there is one registry in a process
     signals.add(signal)
+    _signals_made += 1
+    if lasting:
+        _changed()
+
+
+def register_update(update: Update[Any, Any], *, lasting: bool) -> None:
+    """Register an update. It is `lasting` if it is made in a module, and not by a function at each call."""
+    global _signals_made  # noqa: PLW0603  there is one registry in a process
+    updates.add(update)
     _signals_made += 1
     if lasting:
         _changed()

@@ -21,8 +21,6 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
-    TypeVarTuple,
-    cast,
     overload,
 )
 
@@ -31,7 +29,8 @@ from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
 from holdfast.policy import Retry
 from holdfast.workflow import options, registry
-from holdfast.workflow.fan import fan
+from holdfast.workflow.here import called_in_step
+from holdfast.workflow.mappable import Mappable
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
 from holdfast.workflow.origin import Place
 
@@ -41,13 +40,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-Ts = TypeVarTuple("Ts")
 
 
-class Step(Generic[P, R]):
+class Step(Mappable, Generic[P, R]):
     """A function whose calls are durable. `@step` makes it."""
 
     first: ClassVar[str | None] = None
@@ -185,62 +180,6 @@ class Step(Generic[P, R]):
             return declare_undo(self, fn[0], sys._getframe(1))
         return lambda declared: declare_undo(self, declared, sys._getframe(1), **settings)
 
-    @overload
-    def map(self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50) -> Call[list[R]]: ...
-    @overload
-    def map(
-        self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50, tolerate: float
-    ) -> Call[list[R | Exception]]: ...
-    # A step with three parameters, one of which has a default, also takes pairs. So these overloads come before the one
-    # for any number.
-    @overload
-    def map(
-        self: Callable[[A, B], Call[R]], items: Iterable[tuple[A, B]], *, limit: int = 50
-    ) -> Call[list[R]]: ...
-    @overload
-    def map(
-        self: Callable[[A, B], Call[R]],
-        items: Iterable[tuple[A, B]],
-        *,
-        limit: int = 50,
-        tolerate: float,
-    ) -> Call[list[R | Exception]]: ...
-    @overload
-    def map(
-        self: Callable[[A, B, C], Call[R]], items: Iterable[tuple[A, B, C]], *, limit: int = 50
-    ) -> Call[list[R]]: ...
-    @overload
-    def map(
-        self: Callable[[A, B, C], Call[R]],
-        items: Iterable[tuple[A, B, C]],
-        *,
-        limit: int = 50,
-        tolerate: float,
-    ) -> Call[list[R | Exception]]: ...
-    @overload
-    def map(
-        self: Callable[[*Ts], Call[R]], items: Iterable[tuple[*Ts]], *, limit: int = 50
-    ) -> Call[list[R]]: ...
-    @overload
-    def map(
-        self: Callable[[*Ts], Call[R]],
-        items: Iterable[tuple[*Ts]],
-        *,
-        limit: int = 50,
-        tolerate: float,
-    ) -> Call[list[R | Exception]]: ...
-    def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Call[Any]:
-        """Call the step once for each item, at most `limit` at a time. Return the results in the order of the items.
-
-        If the step has several parameters, a tuple is spread over them. `tolerate` says how many calls may fail, as a
-        share (0.1) or a number (3): for these the exception takes the place of the result. One more cancels the rest
-        and is raised.
-        """
-        call = cast("Callable[..., Coroutine[Any, Any, R]]", self)
-        spread = self.shape.spreads
-        calls = [(item if spread and isinstance(item, tuple) else (item,)) for item in items]
-        return fan(call, calls, limit=limit, tolerate=tolerate)
-
     @cached_property
     def shape(self) -> Shape:
         """The shape of the function. It is made when it is first needed, if its types did not exist yet when the step
@@ -255,9 +194,10 @@ async def perform(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str,
     """Call a step: durably inside a run, and as the bare function outside."""
     loop = _get_running_loop()
     if type(loop) is not RunLoop:
-        if step.is_async:
-            return await step.fn(*args, **kwargs)
-        return await asyncio.to_thread(step.fn, *args, **kwargs)
+        with called_in_step(step.name, step.label):
+            if step.is_async:
+                return await step.fn(*args, **kwargs)
+            return await asyncio.to_thread(step.fn, *args, **kwargs)
     decider = loop.host
     op = decider.call(step, args, kwargs)
     try:
@@ -274,8 +214,8 @@ def _label(name: str, key: str | None) -> str:
     label = options.label_of(name)
     if key is None:
         return label
-    # Only the keys of undos begin with `undo:`.
-    return f"undo_:{key}" if label == "undo" else f"{label}:{key}"
+    # Only the keys of undos begin with `undo:`, and only those of markers with `patched:`.
+    return f"{label}_:{key}" if label in ("undo", "patched") else f"{label}:{key}"
 
 
 class StepDecorator(Protocol):

@@ -44,10 +44,12 @@ def set_progress(fraction: float, note: str = "") -> None:
 
 
 def publish(key: str, value: Any) -> None:
-    """Let others read a value of the run while it goes on."""
+    """Let others read a value of the run while it goes on: a JSON value, or a record such as a dataclass, which
+    `run.published(key, Type)` reads."""
     host = _host("publish()")
     codec.stored_text(str(key), "publish(): the key")
-    host.publish(str(key), codec.encode_any(value, f"publish({key!r})", host.payload_max))
+    encode = codec.encode_open if codec.is_record(type(value)) else codec.encode_any
+    host.publish(str(key), encode(value, f"publish({key!r})", host.payload_max))
 
 
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import warnings
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
@@ -12,10 +13,13 @@ from types import FrameType
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape, stored_tags
+from holdfast.config import OnBug
 from holdfast.decider.loop import RunLoop, leaf
-from holdfast.errors import DefinitionError
-from holdfast.workflow import options, registry
-from holdfast.workflow.lint import lint
+from holdfast.errors import DefinitionError, WorkflowError
+from holdfast.workflow import options, outside, registry
+from holdfast.workflow.here import is_in_step
+from holdfast.workflow.lint import HoldfastWarning, lint
+from holdfast.workflow.mappable import Mappable
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
 from holdfast.workflow.origin import Place
 
@@ -23,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Mappable, Generic[P, R]):
     """An async function whose progress is durable. `@workflow` makes it."""
 
     def __init__(
@@ -34,6 +38,7 @@ class Workflow(Generic[P, R]):
         version: str = "1",
         timeout: Seconds | None = None,
         priority: int = 0,
+        on_bug: OnBug | None = None,
         scope: dict[str, Any] | None = None,
         place: Place | None = None,
     ) -> None:
@@ -48,9 +53,12 @@ class Workflow(Generic[P, R]):
         self.version = options.text(version, f"{self.name}: version")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.priority = options.whole_number(priority, f"{self.name}: priority")
+        self.on_bug = options.on_bug(on_bug, f"{self.name}: on_bug")
         self.id: str | None = None
         self.tags: dict[str, str] = {}
         self.namespace: str | None = None
+        self.is_page = False
+        """True for the code of the pages of a `map`."""
         self.joins = False
         """True if a parent that calls this waits for the run with this id, should one exist already."""
         self.label = options.label_of(self.name)
@@ -67,6 +75,19 @@ class Workflow(Generic[P, R]):
         call: Any = perform(self, args, kwargs)
         call.__qualname__ = self.label
         durable: Call[R] = call
+        return durable
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> Call[str]:
+        """In a workflow: start a run that outlives this one, and return its id: `night_id = await night.start(day)`.
+
+        The run belongs to nobody: it is not waited for, and neither cancelled nor undone with the run that started it.
+        It is started once, whatever crashes. The id is made from this run's id and the step's key, or chosen with
+        `using(id=…)`. If another run has that id, this raises `Conflict`; with `existing="join"` it returns the id,
+        provided that the workflow and the input are the same. Outside of a workflow, use `hf.start`.
+        """
+        call: Any = begin(self, args, kwargs)
+        call.__qualname__ = self.label
+        durable: Call[str] = call
         return durable
 
     def using(
@@ -115,6 +136,7 @@ async def perform(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: d
     """Call a workflow: as a child run inside a run, and as the bare function outside."""
     loop = _get_running_loop()
     if type(loop) is not RunLoop:
+        _check_outside(workflow)
         return await workflow.fn(*args, **kwargs)
     decider = loop.host
     op = decider.child(workflow, args, kwargs)
@@ -126,6 +148,44 @@ async def perform(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: d
 
 
 leaf(perform)
+
+
+def _check_outside(workflow: Workflow[Any, Any]) -> None:
+    """Refuse a call inside a step, and warn of a call beside an open `Holdfast`: both look like runs, and are none."""
+    name = workflow.fn.__name__
+    if is_in_step():
+        raise WorkflowError(
+            f"workflow {workflow.name} was called in a step, where it would be no run of its own: call it in the workflow "
+            f"that called the step; or start a run, by `await hf.start({name}, …)`; `{name}.fn(…)` calls the bare function"
+        )
+    if outside.current() is not None:
+        warnings.warn(
+            f"workflow {workflow.name} was called like a function, so nothing of it is recorded: "
+            f"`await hf.start({name}, …)` starts a run; `{name}.fn(…)` calls the bare function",
+            HoldfastWarning,
+            stacklevel=3,
+        )
+
+
+async def begin(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Start a run that is no child of the run whose code asks for it. Return its id."""
+    loop = _get_running_loop()
+    if type(loop) is not RunLoop:
+        name = workflow.__name__
+        raise WorkflowError(
+            f"{name}.start() works in a workflow only: in a program write `await hf.start({name}, …)` with an open Holdfast; "
+            "a step returns what its workflow needs to start the run"
+        )
+    decider = loop.host
+    op = decider.child(workflow, args, kwargs, detached=True)
+    try:
+        return await op.future
+    except asyncio.CancelledError:
+        decider.drop(op)
+        raise
+
+
+leaf(begin)
 
 
 class WorkflowDecorator(Protocol):
@@ -142,13 +202,22 @@ Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
-    *, name: str | None = None, version: str = "1", timeout: Seconds | None = None, priority: int = 0
+    *,
+    name: str | None = None,
+    version: str = "1",
+    timeout: Seconds | None = None,
+    priority: int = 0,
+    on_bug: OnBug | None = None,
 ) -> WorkflowDecorator: ...
 def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **settings: Any) -> Any:
     """Make an async function durable: `@workflow`, or `@workflow(version="2", timeout=timedelta(days=7))`.
 
     Its code must do the same when it runs again on the same outcomes: clocks, dice and I/O belong in steps. This warns
     about code that seems to do something else.
+
+    `on_bug="hold"` holds a run where the code itself raises an exception: not a step's failure, not a `Stop`. Mended code
+    and `holdfast release` let it go on from there. `on_bug="undo"` fails such a run, and undoes what it did; this is the
+    default, and `Config(on_bug=…)` changes the default.
     """
 
     def declare(

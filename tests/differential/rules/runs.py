@@ -11,7 +11,19 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast import errors
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import UNDO, Failure, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
+from holdfast.model import (
+    UNDO,
+    UPDATE_PREFIX,
+    Answered,
+    Failure,
+    NewRun,
+    NewSignal,
+    Outcome,
+    Revoked,
+    RunState,
+    StepKind,
+    StepState,
+)
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.claims import LOSSES_NEVER
 from holdfast.store.operations import (
@@ -25,6 +37,7 @@ from holdfast.store.operations import (
     RetryStep,
     Save,
     Start,
+    StepOp,
 )
 from tests.differential import spec as model
 from tests.differential.questions import (
@@ -38,7 +51,9 @@ from tests.differential.questions import (
     Draw,
     Grant,
     Make,
+    logged_parts,
     nodes,
+    parts,
     small,
 )
 from tests.differential.subjects import HOUR, Subject
@@ -53,7 +68,9 @@ class Runs(Asking):
     def _at(self, subject: Subject | None, hours: float) -> float:
         return hours if subject is None else subject.at(self.spec, hours)
 
-    def _new_run(self, draw: Draw, parent: tuple[str, int] | None = None) -> NewRun:
+    def _new_run(
+        self, draw: Draw, parent: tuple[str, int] | None = None, *, detached: bool = False
+    ) -> NewRun:
         self.made += 1
         known = self._runs()
         run_id = f"r{self.made}"
@@ -74,7 +91,8 @@ class Runs(Asking):
             parent_id=parent[0] if parent else None,
             parent_n=parent[1] if parent else None,
             joins=parent is not None and draw(st.booleans()),
-            retry_of=self._begun_before(draw, parent[0]) if parent else None,
+            retry_of=self._begun_before(draw, parent[0]) if parent and not detached else None,
+            detached=detached,
         )
 
     def _begun_before(self, draw: Draw, parent_id: str) -> str | None:
@@ -96,7 +114,7 @@ class Runs(Asking):
         return json.dumps(failure | more)
 
     def _new_step(self, draw: Draw, n: int) -> Callable[[Subject | None], NewStep]:
-        kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child")))
+        kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child", "start")))
         lane, priority = draw(st.sampled_from(LANES)), draw(st.integers(0, 1))
         attempts_max = draw(st.integers(1, 2))
         timeout_s = 1.5 * HOUR if draw(st.booleans()) else None
@@ -116,7 +134,7 @@ class Runs(Asking):
                 input=b"[]",
                 digest=b"d",
             )
-        step_kind = {"timer": StepKind.TIMER, "signal": StepKind.SIGNAL, "child": StepKind.CHILD}[kind]
+        step_kind = StepKind(kind)
         return lambda subject: NewStep(
             n,
             f"k{n}",
@@ -165,6 +183,13 @@ class Runs(Asking):
                     waits.append((waiting.pop(0), seq))
                 elif draw(st.booleans()):
                     aside.append((seq, "does not fit"))
+        heard = {place: number for place, number in received if number not in {row[0] for row in aside}}
+        replies = [
+            (number, draw(st.sampled_from(Answered)), b"3")
+            for place, signal in enumerate(spec.signals_of(run_id))
+            if signal.name.startswith(UPDATE_PREFIX) and signal.answer is None and signal.set_aside is None
+            if (number := heard.get(place, signal.delivered_seq or 0)) and draw(st.booleans())
+        ]
         done = ended_here | {n for n, _ in delivered} | {n for n, _ in waits}
         left = [step.n for step in steps if step.delivered_seq is None and step.n not in done]
         ways = ["go on", "go on", "go on", "park", "continue"]
@@ -176,7 +201,12 @@ class Runs(Asking):
         closing = way in set(RunState)
         unread: tuple[int, ...] = ()
         if way == "continue":
-            before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq and not s.set_aside]
+            answered = {number for number, *_ in replies}
+            before = [
+                s.delivered_seq
+                for s in spec.signals_of(run_id)
+                if s.delivered_seq and not s.set_aside and not s.answer and s.delivered_seq not in answered
+            ]
             aside = []
             unread = tuple(number for number in before if draw(st.booleans()))
             self._grant(Grant(grant.node, run_id, 0, grant.fence + 1))
@@ -187,8 +217,10 @@ class Runs(Asking):
             first = max([run.base_n, *(step.n for step in steps)], default=0) + 1
             for n in range(first, first + draw(st.integers(0, 2))):
                 makers.append(self._new_step(draw, n))
-                if makers[-1](None).kind is StepKind.CHILD:
-                    children.append(self._new_run(draw, (run_id, n)))
+                kind = makers[-1](None).kind
+                if kind in (StepKind.CHILD, StepKind.START):
+                    detached = kind is StepKind.START
+                    children.append(self._new_run(draw, (run_id, n), detached=detached))
                 elif makers[-1](None).state is StepState.RUNNING:
                     self._grant(Grant(grant.node, run_id, n, 1))
         children_of = [step.n for step in steps if step.kind is StepKind.CHILD]
@@ -209,6 +241,8 @@ class Runs(Asking):
             self.made += 1
             sends.append(NewSignal(run_id, UNDO, f"begin-{self.made}", b"{}"))
 
+        logged, logged_too = draw(logged_parts), draw(logged_parts)
+
         def make(subject: Subject | None) -> Hop:
             numbers = {place: place for place, _ in received}
             if subject is not None and received:
@@ -220,7 +254,10 @@ class Runs(Asking):
                 grant.fence,
                 begun_at=at,
                 outcomes=[
-                    *(Outcome(run_id, n, state, b"1", None, at, f, number) for n, f, state, number in ends),
+                    *(
+                        Outcome(run_id, n, state, b"1", None, at, f, number, parts(logged, at))
+                        for n, f, state, number in ends
+                    ),
                     *(
                         Outcome(run_id, n, StepState.SUCCEEDED, None, None, at, None, number)
                         for n, number in delivered
@@ -228,6 +265,8 @@ class Runs(Asking):
                 ],
                 signals=[(numbers[place], number) for place, number in received],
                 set_aside=aside,
+                replies=[(*reply, at) for reply in replies],
+                had_updates=way == "continue",
                 ended=[(n, number, b"2", at) for n, number in waits],
                 issued=[one(subject) for one in makers],
                 effects=effects,
@@ -243,6 +282,7 @@ class Runs(Asking):
                 undo=BeginUndo("failed", "boom") if way == "undo" else None,
                 revoked=revoked,
                 park=way == "park",
+                logs=parts(logged_too, at),
             )
 
         return make
@@ -255,20 +295,27 @@ class Runs(Asking):
         excused = draw(st.booleans())
         failure = draw(st.sampled_from((Failure.APPLICATION, Failure.TIMEOUT, Failure.THROTTLED)))
         alike = draw(st.sampled_from(FINGERPRINTS))
-        if way == "report":
-            return lambda s: Outcome(run_id, n, StepState.SUCCEEDED, b"1", None, self._at(s, now), fence)
-        if way == "failed":
-            return lambda s: Outcome(run_id, n, StepState.FAILED, None, "boom", self._at(s, now), fence)
-        if way == "again":
-            return lambda _: RetryStep(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
-        if way == "back":
-            hold = "it cannot be read" if excused else None
-            return lambda _: HandBack(run_id, n, fence, hold)
-        if way == "quarantine":
-            return lambda _: QuarantineStep(
-                run_id, n, fence, "failed", f"boom {alike}", failure, alike, "charge", "Boom", "shop.py:1"
-            )
-        return lambda _: Save(run_id, n, fence, b"checkpoint" if excused else None, "half")
+        logged = draw(logged_parts)
+
+        def make(subject: Subject | None) -> StepOp:
+            at = self._at(subject, now)
+            logs = parts(logged, at)
+            if way == "report":
+                return Outcome(run_id, n, StepState.SUCCEEDED, b"1", None, at, fence, logs=logs)
+            if way == "failed":
+                return Outcome(run_id, n, StepState.FAILED, None, "boom", at, fence, logs=logs)
+            if way == "again":
+                return RetryStep(run_id, n, fence, delay_s, "failed", "boom", excused, failure, logs)
+            if way == "back":
+                return HandBack(run_id, n, fence, "it cannot be read" if excused else None, logs)
+            if way == "quarantine":
+                boom = f"boom {alike}"
+                return QuarantineStep(
+                    run_id, n, fence, "failed", boom, failure, alike, "charge", "Boom", "shop.py:1", logs
+                )
+            return Save(run_id, n, fence, b"checkpoint" if excused else None, "half", logs)
+
+        return make
 
     def _commit(self, node: str, makers: list[Make]) -> None:
         """Commit as the writer does: all operations in one commit, or one at a time if a precondition fails."""
@@ -301,7 +348,7 @@ class Runs(Asking):
         makers = (
             [] if ends else [self._new_step(data.draw, n) for n in range(1, 1 + data.draw(st.integers(0, 2)))]
         )
-        makers = [make for make in makers if make(None).kind is not StepKind.CHILD]
+        makers = [make for make in makers if make(None).kind not in (StepKind.CHILD, StepKind.START)]
         deadline = None if run.timeout_s is None else now + 5
 
         def make_hop(subject: Subject | None) -> Hop:
@@ -571,7 +618,8 @@ class Runs(Asking):
     @precondition(lambda self: self.spec.runs)
     @rule(data=st.data(), key=st.sampled_from(("1", "2")))
     def send_signal(self, data: st.DataObject, key: str) -> None:
-        signal = NewSignal(data.draw(st.sampled_from(self._runs())), "paid", key, b"2")
+        name = data.draw(st.sampled_from(("paid", "paid", f"{UPDATE_PREFIX}change")))
+        signal = NewSignal(data.draw(st.sampled_from(self._runs())), name, key, b"2")
         self._tick()
         wanted = self.spec.send_signal(signal)
         self._same(wanted, lambda subject: subject.store.operators.send_signal(signal))

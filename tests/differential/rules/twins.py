@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.model import StepState, TwinState
-from tests.differential.questions import ALL, LANES, Asking, Grant, nodes
+from holdfast.store.answers import Answer
+from tests.differential.questions import ALL, LANES, Asking, Grant, logged_parts, nodes, parts
 from tests.differential.subjects import HOUR, Subject
 
 
@@ -57,8 +58,15 @@ class Twins(Asking):
     def end_twin(self, data: st.DataObject, state: TwinState) -> None:
         grant = data.draw(st.sampled_from(self.twins))
         self._tick()
-        wanted = self.spec.end_twin(grant.node, grant[1:], state, b"4")
-        self._same(wanted, lambda s: s.store.twins.end_twin(grant.node, grant[1:], state, b"4", "outrun"))
+        logged = data.draw(logged_parts)
+        now = self.spec.now
+        wanted = self.spec.end_twin(grant.node, grant[1:], state, b"4", parts(logged, now, twin=True))
+
+        async def ask(subject: Subject) -> Answer:
+            logs = parts(logged, subject.at(self.spec, now), twin=True)
+            return await subject.store.twins.end_twin(grant.node, grant[1:], state, b"4", "outrun", logs=logs)
+
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.twins)
     @rule(node=nodes)

@@ -6,8 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from holdfast.lifecycle import RUN_ACTIVE, STEP_ENDED
-from holdfast.model import Breaker, BreakerState, HoldScope, RunState, StepState
-from tests.differential.spec.rows import NEVER, Alert, Delivery, Lease, Listed, Node, Run, Signal, Step, Twin
+from holdfast.model import Breaker, BreakerState, HoldScope, LogPart, RunState, StepState
+from tests.differential.spec.rows import (
+    NEVER,
+    Alert,
+    Delivery,
+    Lease,
+    Listed,
+    Logged,
+    Node,
+    Run,
+    Signal,
+    Step,
+    Twin,
+)
 
 
 class Base:
@@ -18,6 +30,8 @@ class Base:
         self.signals: dict[tuple[str, str, str], Signal] = {}
         self.attempts: list[tuple[str, int, int, str, str | None]] = []
         """(run, n, attempt, ending, agent) of attempts that did not become the outcome of their step."""
+        self.logs: dict[tuple[str, int, int, int, int], Logged] = {}
+        """By run, n, attempt, twin and part."""
         self.nodes: dict[str, Node] = {}
         self.leases: dict[str, Lease] = {}
         self.failures: list[tuple[str, int]] = []
@@ -47,6 +61,15 @@ class Base:
         for name, value in vars(self).items():
             setattr(other, name, value.copy() if isinstance(value, dict | list | set) else value)
         return other
+
+    def keep_logs(self, run_id: str, n: int, parts: Sequence[LogPart]) -> None:
+        """Write what was logged. A part takes the place of the one with the same number."""
+        for one in parts:
+            logged = Logged(one.first_line, one.first_byte, one.lines, one.at, one.body)
+            self.logs[run_id, n, one.attempt, int(one.twin), one.part] = logged
+
+    def forget_logs(self, run_id: str) -> None:
+        self.logs = {key: row for key, row in self.logs.items() if key[0] != run_id}
 
     # --- what the rows say ------------------------------------------------------------------------------------------
 

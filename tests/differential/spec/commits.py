@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,7 +68,19 @@ class Commits(Retries):
             self._put_in_quarantine(node, op)
         elif isinstance(op, Save):
             self._save(op)
+        self._log(op)
         return Answer.ACCEPTED
+
+    def _log(self, op: Op) -> None:
+        """Write what was logged, together with the rest of the operation. A run that continues as new forgets it."""
+        if isinstance(op, Hop):
+            for end in op.outcomes:
+                self.keep_logs(op.run_id, end.n, end.logs)
+            self.keep_logs(op.run_id, 0, op.logs)
+            if op.next_input is not None:
+                self.forget_logs(op.run_id)
+        elif not isinstance(op, Start):
+            self.keep_logs(op.run_id, op.n, op.logs)
 
     def _refuse(self, node: str, op: Op) -> Answer:
         if isinstance(op, Hop) and op.begin is not None:
@@ -107,7 +120,9 @@ class Commits(Retries):
             self._end_child_step(place, *outcome)
         if outcome:
             return
-        if seen is None:
+        if child.detached:
+            self._start_apart(child, seen, place)
+        elif seen is None:
             self._put(self._new(child))
         elif (seen.parent_id, seen.parent_n) != place:
             same = (seen.workflow, seen.digest) == (child.workflow, child.digest)
@@ -116,6 +131,20 @@ class Commits(Retries):
                 self.joins[place] = child.id
             else:
                 self._end_child_step(place, StepState.FAILED, None, CONFLICT)
+
+    def _start_apart(self, run: NewRun, seen: Run | None, place: tuple[str, int]) -> None:
+        """Start a run that is nobody's child. The step ends at once, with the run's id."""
+        if seen is None:
+            made = self._new(run)._replace(
+                parent_id=None, parent_n=None, started_by=place[0], started_n=place[1]
+            )
+            self._put(made)
+        elif (seen.started_by, seen.started_n) != place:
+            same = (seen.workflow, seen.digest) == (run.workflow, run.digest)
+            if not (run.joins and same):
+                self._end_child_step(place, StepState.FAILED, None, CONFLICT)
+                return
+        self._end_child_step(place, StepState.SUCCEEDED, json.dumps(run.id).encode(), None)
 
     def _waiting_for(self, run_id: str) -> set[str]:
         """Return the run and all runs that wait for it, as parents or because they joined it."""
@@ -314,6 +343,13 @@ class Commits(Retries):
                 raise Refused
             self.signals[fresh[0][:3]] = fresh[0]._replace(set_aside=why)
             self.failures.append((op.run_id, -seq))
+        for seq, answer, reply, _ in op.replies:
+            fresh = [
+                row for row in self.signals_of(op.run_id) if row.delivered_seq == seq and row.answer is None
+            ]
+            if not fresh:
+                raise Refused
+            self.signals[fresh[0][:3]] = fresh[0]._replace(answer=answer, reply=reply)
 
     def _continue(self, op: Hop, next_input: bytes) -> None:
         run = self.runs[op.run_id]
@@ -334,6 +370,8 @@ class Commits(Retries):
         for signal in self.signals_of(run.id):
             if signal.delivered_seq in op.unread:
                 self.signals[signal[:3]] = signal._replace(delivered_seq=None)
+            elif signal.answer is not None:  # the same key gets the same answer, however long the run goes on
+                self.signals[signal[:3]] = signal._replace(delivered_seq=0)
             elif signal.delivered_seq is not None:
                 del self.signals[signal[:3]]
         self.note("scheduler", "continue", run.id)
@@ -429,7 +467,11 @@ class Commits(Retries):
         self, place: tuple[str, int], state: StepState, output: bytes | None, error: str | None
     ) -> None:
         step = self.steps.get(place)
-        if step is not None and step.state is StepState.WAITING and step.kind is StepKind.CHILD:
+        if (
+            step is not None
+            and step.state is StepState.WAITING
+            and step.kind in (StepKind.CHILD, StepKind.START)
+        ):
             self._end(step, By.SCHEDULER, state, output=output, error=error)
 
     def _free(self, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.lifecycle import STEP_ENDED, By
-from holdfast.model import RunState, StepState, TwinState
+from holdfast.model import LogPart, RunState, StepState, TwinState
 from holdfast.store.answers import Answer
 from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import NEVER, Twin, moved_step
@@ -94,7 +94,14 @@ class Learning(Commits):
             or self.steps[run_id, n].finished_at is not None
         ]
 
-    def end_twin(self, node: str, place: tuple[str, int, int], state: TwinState, output: bytes) -> Answer:
+    def end_twin(
+        self,
+        node: str,
+        place: tuple[str, int, int],
+        state: TwinState,
+        output: bytes,
+        logs: Sequence[LogPart],
+    ) -> Answer:
         run_id, n, fence = place
         twin = self.twins.get((run_id, n))
         if twin is None or twin.agent != node:
@@ -104,6 +111,7 @@ class Learning(Commits):
             return Answer.DUPLICATE if before else Answer.FENCED
         ended = twin._replace(state=state, ended_at=self.now, fence=fence + 1)
         self.twins[run_id, n] = ended
+        self.keep_logs(run_id, n, logs)
         if state is not TwinState.WON:
             return Answer.ACCEPTED
         step = self.steps.get((run_id, n))

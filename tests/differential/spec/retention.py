@@ -54,6 +54,7 @@ class Retention(Supervising):
             self.steps = {key: step for key, step in self.steps.items() if step.run_id != run_id}
             self.signals = {key: row for key, row in self.signals.items() if row.run_id != run_id}
             self.attempts = [row for row in self.attempts if row[0] != run_id]
+            self.forget_logs(run_id)
             self.quarantine = {key: row for key, row in self.quarantine.items() if key[0] != run_id}
             self.twins = {key: row for key, row in self.twins.items() if key[0] != run_id}
             self.journal = [row for row in self.journal if row[2] != run_id]

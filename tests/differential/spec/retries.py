@@ -7,9 +7,19 @@ import math
 from typing import NamedTuple
 
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEADLINE, UNDO_PREFIX, NewRun, RunState, StepKind, StepState, undone_key
+from holdfast.model import (
+    DEADLINE,
+    UNDO_PREFIX,
+    UPDATE_PREFIX,
+    Answered,
+    NewRun,
+    RunState,
+    StepKind,
+    StepState,
+    undone_key,
+)
 from tests.differential.spec.base import Base
-from tests.differential.spec.rows import Run, Step
+from tests.differential.spec.rows import CONFLICT, Run, Step
 
 SUCCEEDED = StepState.SUCCEEDED
 
@@ -72,7 +82,7 @@ class Retries(Base):
             return None
         if 0 < heard <= end.seq and step.state is not StepState.CANCELLED:
             return heard
-        return 0 if step.kind is StepKind.CALL and step.state is SUCCEEDED else None
+        return 0 if step.kind in (StepKind.CALL, StepKind.START) and step.state is SUCCEEDED else None
 
     def go_on_from(self, run: Run, wanted: str | None, parent: tuple[str, int] | None) -> str:
         """Make a run that keeps everything that was recorded, except for what ended the run and what was undone. Return
@@ -107,7 +117,11 @@ class Retries(Base):
             if child is not None and child.state is RunState.SUCCEEDED:
                 self._put(child._replace(parent_id=new_id))
         for signal in self.signals_of(run.id):
-            if not signal.name.startswith("$"):
+            if signal.name.startswith(UPDATE_PREFIX):
+                place = signal.delivered_seq or 0
+                if signal.answer not in (None, Answered.UNSERVED) and place <= end.seq:
+                    self.signals[new_id, signal.name, signal.key] = signal._replace(run_id=new_id)
+            elif not signal.name.startswith("$"):
                 heard = signal.delivered_seq or 0
                 seq = heard if 0 < heard <= end.seq else None
                 copied_signal = signal._replace(run_id=new_id, delivered_seq=seq)
@@ -150,6 +164,6 @@ class Retries(Base):
             self._put(known._replace(parent_id=child.parent_id, parent_n=child.parent_n))
             return SUCCEEDED, known.output, None
         if known.state not in RUN_ENDED:
-            return StepState.FAILED, None, "failed"
+            return StepState.FAILED, None, CONFLICT
         self.go_on_from(known, child.id, (child.parent_id, child.parent_n))
         return True

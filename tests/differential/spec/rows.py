@@ -10,8 +10,8 @@ from holdfast.model import DEFAULT_NAMESPACE, RunState, StepKind, StepState, Twi
 
 CANCELLED = "holdfast.errors.RunCancelled"
 """The error that the store itself records in the parent's step when a pending child is cancelled."""
-CONFLICT = "failed"
-"""The error of a step whose child has the id of another run. Such errors are compared by how the attempt ended."""
+CONFLICT = "holdfast.errors.Conflict"
+"""The error of a step whose child has the id of another run, or should go on from a run that has not ended."""
 SECOND = 1 / 3600
 NEVER = 1e9
 """A time in the model's hours that no test reaches."""
@@ -55,6 +55,8 @@ class Run(NamedTuple):
     created_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
+    started_by: str | None = None
+    started_n: int | None = None
 
 
 class Step(NamedTuple):
@@ -97,6 +99,8 @@ class Signal(NamedTuple):
     payload: bytes
     delivered_seq: int | None = None
     set_aside: str | None = None
+    answer: str | None = None
+    reply: bytes | None = None
 
 
 class Lease(NamedTuple):
@@ -119,6 +123,16 @@ class Listed(NamedTuple):
     error: str
     place: str
     at: float
+
+
+class Logged(NamedTuple):
+    """A part of what an attempt, or the code of a run, has logged."""
+
+    first_line: int
+    first_byte: int
+    lines: int
+    at: float
+    body: bytes
 
 
 class Twin(NamedTuple):

@@ -25,8 +25,10 @@ HOP_PARTS = (
     (Verb.deliver_steps, "delivered_step"),
     (Verb.issue_steps, "issued_step"),
     (Verb.close_runs, "closed_run"),
+    (Verb.keep_logs, "logged_part"),
 )
-"""The parts of a hop: the verb, and the type of its rows. Their arrays are $2 to $7, in this order."""
+"""The parts of a hop: the verb, and the type of its rows. Their arrays are $2 to $8, in this order. Most batches have no
+logs, and then their statement has no $8."""
 
 
 @cache
@@ -38,7 +40,7 @@ def hop_of(*has_rows: bool) -> str:
     longer than the work for a single run.
     """
     parts, demands = [], ["$1::text IS NOT NULL"]  # an argument that the statement does not use has no type
-    for number, ((verb, row), has) in enumerate(zip(HOP_PARTS, has_rows, strict=True), start=2):
+    for number, ((verb, row), has) in enumerate(zip(HOP_PARTS, has_rows, strict=False), start=2):
         if has:
             parts.append(f"{verb} AS (\n{STATEMENTS[verb]})")
         count = f"(SELECT count(*) FROM {verb})" if has else "0"  # noqa: S608  the verb is one of HOP_PARTS
@@ -104,8 +106,14 @@ class PostgresSession:
             await self._connection.fetch(self._statement(PostgresVerb.lock_batch_steps), *_columns(steps))
 
     async def hop(self, batch: Batch) -> None:
-        rows = (batch.begun, batch.owned, batch.recorded, batch.delivered, batch.issued, batch.closed)
+        rows = [batch.begun, batch.owned, batch.recorded, batch.delivered, batch.issued, batch.closed]
+        if logged := batch.logged_with_hops:
+            rows.append(logged)
         await self._demand(hop_of(*map(bool, rows)), batch.node, *rows)
+
+    async def keep_logs(self, rows: Sequence[Row]) -> None:
+        parts: list[Sequence[Row]] = [[] for _ in HOP_PARTS[:-1]]
+        await self._demand(hop_of(*map(bool, parts), True), "", *parts, rows)
 
     async def _demand(self, statement: str, *values: Any) -> None:
         try:

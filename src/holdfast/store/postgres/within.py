@@ -43,10 +43,7 @@ def start(run: NewRun, identity: str) -> Script:
             known = yield STATEMENTS[Verb.started_as], [[run.id]]
             for _, workflow, digest in known:
                 if (workflow, bytes(digest)) != (run.workflow, run.digest):
-                    raise Conflict(
-                        f"run {run.id!r} exists and was started with another workflow or input: "
-                        f"`holdfast show {run.id}` shows it; choose another id"
-                    )
+                    raise Conflict.of_start(run.id)
     yield "SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value]
 
 

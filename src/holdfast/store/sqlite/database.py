@@ -209,10 +209,7 @@ class SqliteDatabase(Database):
             return
         found = connection.execute(STATEMENTS[Verb.started_as], (json.dumps([run.id]),)).fetchall()
         if [row[1:] for row in found] != [(run.workflow, run.digest)]:
-            raise Conflict(
-                f"run {run.id!r} exists and was started with another workflow or input: "
-                f"`holdfast show {run.id}` shows it; choose another id"
-            )
+            raise Conflict.of_start(run.id)
 
     async def _start_within(self, connection: apsw.Connection, run: NewRun) -> bool:
         """Insert the run, and wait for other writers. Return False if the id exists. This does not take our own lock,

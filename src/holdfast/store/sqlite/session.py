@@ -87,6 +87,11 @@ class SqliteSession:
             self._demand(Verb.issue_steps, [(*row, node, now) for row in batch.issued])
         if batch.closed:
             self._demand(Verb.close_runs, batch.closed)
+        if logged := batch.logged_with_hops:
+            self._many(Verb.keep_logs, logged, ())
+
+    async def keep_logs(self, rows: Sequence[Row]) -> None:
+        self._many(Verb.keep_logs, rows, ())
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
         return claims.claim_steps(self._connection, claim, self._now)

@@ -1,6 +1,6 @@
 -- The hot path. The values come from the rows that batch.py makes.
 
--- The hops of a batch are written by one statement. It consists of those of these six for which there are rows (see
+-- The hops of a batch are written by one statement. It consists of those of these seven for which there are rows (see
 -- session.py). Their rows come as arrays of composite types. The connection that runs it has pinned plans (see
 -- database.py).
 
@@ -55,6 +55,17 @@ FROM unnest($7::holdfast.closed_run[]) u
 WHERE r.id = u.id AND r.fence = u.fence
 RETURNING 1
 
+-- Writes what was logged. Whatever guards the rest of the operation guards this, too. A part that was written before
+-- has more lines now, or is replaced by a later one.
+-- name: keep_logs
+INSERT INTO holdfast.logs (run_id, n, attempt, twin, part, first_line, first_byte, lines, at, body)
+SELECT u.run_id, u.n, u.attempt, u.twin, u.part, u.first_line, u.first_byte, u.lines, to_timestamp(u.at), u.body
+FROM unnest($8::holdfast.logged_part[]) u
+ON CONFLICT (run_id, n, attempt, twin, part) DO UPDATE
+SET first_line = excluded.first_line, first_byte = excluded.first_byte, lines = excluded.lines, at = excluded.at,
+    body = excluded.body
+RETURNING 1
+
 -- All transactions lock runs before steps, and both in the order of their keys, so that two of them cannot wait for each
 -- other. A batch that writes such rows with several statements locks all of them first.
 
@@ -80,6 +91,14 @@ UPDATE holdfast.signals s SET set_aside = found.why
 FROM (SELECT g.id, u.why FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
       CROSS JOIN LATERAL (SELECT id FROM holdfast.signals
                           WHERE run_id = u.run_id AND delivered_seq = u.seq AND set_aside IS NULL OFFSET 0) g) found
+WHERE s.id = found.id
+
+-- name: answer_updates
+UPDATE holdfast.signals s SET answer = found.answer, reply = found.reply, replied_at = to_timestamp(found.at)
+FROM (SELECT g.id, u.answer, u.reply, u.at
+      FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::float8[]) u(run_id, seq, answer, reply, at)
+      CROSS JOIN LATERAL (SELECT id FROM holdfast.signals
+                          WHERE run_id = u.run_id AND delivered_seq = u.seq AND answer IS NULL OFFSET 0) g) found
 WHERE s.id = found.id
 
 -- name: end_waits
@@ -113,7 +132,7 @@ UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.out
                    finished_at = coalesce(to_timestamp(u.at), clock_timestamp())
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::float8[])
      u(run_id, n, state, output, error, at)
-WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind IN ('child', 'start')
 
 -- The output is removed. Only the parent's step keeps what the run returned.
 -- name: revoke_runs
@@ -147,6 +166,9 @@ WHERE r.id = u.id
 -- name: forget_steps
 DELETE FROM holdfast.steps WHERE run_id = ANY($1::text[])
 
+-- name: forget_logs
+DELETE FROM holdfast.logs WHERE run_id = ANY($1::text[])
+
 -- name: forget_attempts
 DELETE FROM holdfast.attempts WHERE run_id = ANY($1::text[])
 
@@ -156,8 +178,13 @@ DELETE FROM holdfast.attempts WHERE run_id = ANY($1::text[])
 UPDATE holdfast.signals SET delivered_seq = NULL
 WHERE run_id = ANY($1::text[]) AND (run_id, delivered_seq) IN (SELECT u.run_id, u.seq FROM unnest($1::text[], $2::int[]) u(run_id, seq))
 
+-- The answers to updates outlive the history, so that the same key gets the same answer.
+-- name: keep_answers
+UPDATE holdfast.signals SET delivered_seq = 0
+WHERE run_id = ANY($1::text[]) AND delivered_seq > 0 AND answer IS NOT NULL
+
 -- name: forget_signals
-DELETE FROM holdfast.signals WHERE run_id = ANY($1::text[]) AND delivered_seq IS NOT NULL
+DELETE FROM holdfast.signals WHERE run_id = ANY($1::text[]) AND delivered_seq IS NOT NULL AND answer IS NULL
 
 -- What agents write. They name each step by (run, n, fence), so only steps that they have are changed.
 
@@ -216,12 +243,14 @@ SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = 
 -- `unnest` of several arrays needs no schema: it is part of the language, and is always the server's own.
 
 -- name: start_runs
-INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline)
+INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline,
+                           started_by, started_n)
 SELECT u.id, u.namespace, u.workflow, u.version, 'pending', u.priority, u.input, u.digest, u.tags, u.parent_id,
-       u.parent_n, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => u.timeout_s)
+       u.parent_n, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => u.timeout_s), u.started_by, u.started_n
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[], $8::text[],
-            $9::text[], $10::int[], $11::float8[])
-     u(id, namespace, workflow, version, priority, input, digest, tags, parent_id, parent_n, timeout_s)
+            $9::text[], $10::int[], $11::float8[], $12::text[], $13::int[])
+     u(id, namespace, workflow, version, priority, input, digest, tags, parent_id, parent_n, timeout_s, started_by,
+       started_n)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

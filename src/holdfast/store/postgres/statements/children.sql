@@ -2,7 +2,7 @@
 
 -- The rows are locked, so that a run which is about to be joined is not pruned meanwhile.
 -- name: existing_runs
-SELECT r.id, r.parent_id, r.parent_n, r.workflow, r.digest FROM holdfast.runs r
+SELECT r.id, r.parent_id, r.parent_n, r.workflow, r.digest, r.started_by, r.started_n FROM holdfast.runs r
 WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR KEY SHARE OF r
 
 -- Finds a row if the run $2 waits for the run $1, through children and joins.

@@ -38,11 +38,12 @@ SELECT name, meaning, broken FROM (VALUES
     ('I19', 'what is in quarantine is listed there',
      (SELECT count(*) FROM holdfast.steps s WHERE {quarantined(s)}
       AND NOT EXISTS (SELECT FROM holdfast.quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))),
-    ('I17', 'no step, twin, attempt or signal without its run',
+    ('I17', 'no step, twin, attempt, log or signal without its run',
      (SELECT count(*) FROM holdfast.twins t WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = t.run_id)) +
      (SELECT count(*) FROM holdfast.steps s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))
      + (SELECT count(*) FROM holdfast.attempts a WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = a.run_id))
-     + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),
+     + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))
+     + (SELECT count(*) FROM holdfast.logs l WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = l.run_id))),
     ('I1', 'each key stands once in a run',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps GROUP BY run_id, key HAVING count(*) > 1) twice)),
     ('I24', 'a signal that was set aside is delivered, and no wait took it',
@@ -54,6 +55,9 @@ SELECT name, meaning, broken FROM (VALUES
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
       AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))),
+    ('I27', 'no ended run has got an update that it left without an answer',
+     (SELECT count(*) FROM holdfast.signals g JOIN holdfast.runs r ON r.id = g.run_id
+      WHERE g.delivered_seq > 0 AND g.answer IS NULL AND left(g.name, 8) = '$update:' AND r.finished_at IS NOT NULL)),
     ('I18b', 'no step waits for a child that has ended',
      (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
       WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL))

@@ -25,7 +25,8 @@ DELETE FROM holdfast.durations WHERE (name, bucket) IN (
 
 -- name: landmarks
 SELECT s.run_id, s.n, s.name, s.issued_at FROM unnest($1::text[]) u(id)
-CROSS JOIN LATERAL (SELECT run_id, n, name, issued_at FROM holdfast.steps WHERE run_id = u.id ORDER BY n DESC LIMIT 1) s
+CROSS JOIN LATERAL (
+    SELECT run_id, n, name, issued_at FROM holdfast.steps WHERE run_id = u.id AND kind <> 'marker' ORDER BY n DESC LIMIT 1) s
 
 -- Steps that run for longer than their bound, those without a twin first. This reads all running steps once. The LIMIT
 -- makes the planner look up each twin by index. Otherwise it would read all twins that there ever were.

@@ -12,6 +12,9 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 -- name: sent_before
 SELECT 1 FROM holdfast.signals WHERE run_id = $1 AND name = $2 AND key = $3
 
+-- name: sent_update
+SELECT {Signal} FROM holdfast.signals WHERE run_id = $1 AND name = $2 AND key = $3
+
 -- How many requests to cancel the run's code has got. It may have caught one of them and gone on.
 -- name: heard_cancels
 SELECT count(*) FROM holdfast.signals WHERE run_id = $1 AND name = '$cancel' AND delivered_seq IS NOT NULL

@@ -6,14 +6,32 @@ SELECT clock_timestamp()
 -- name: run
 SELECT {Run} FROM holdfast.runs WHERE id = $1
 
--- Filters by states, workflow, cursor (created_at, id) and tags.
+-- The class of the error that ended the run, or that made it stuck.
+-- fragment: error_class(r)
+(CASE WHEN {r}.state = 'stuck' THEN CASE WHEN holdfast.is_json(convert_to({r}.note, 'UTF8')) THEN {r}.note::jsonb ->> 'type' END
+      WHEN holdfast.is_json(convert_to({r}.error, 'UTF8')) THEN {r}.error::jsonb ->> 'type' END)
+
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error.
+-- fragment: is_meant(r)
+((cardinality($1::text[]) = 0 OR {r}.state = ANY($1))
+ AND ($2::text IS NULL OR {r}.workflow = $2 OR right({r}.workflow, length($2) + 1) = '.' || $2)
+ AND ($5::jsonb IS NULL OR {r}.tags::jsonb @> $5)
+ AND ($7::text IS NULL OR {r}.namespace = $7)
+ AND ($9::text IS NULL OR {error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9))
+
+-- The newest runs before the cursor (created_at, id), and not before $8.
 -- name: runs
 SELECT {Run} FROM holdfast.runs
-WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
-  AND ($2::text IS NULL OR workflow = $2 OR right(workflow, length($2) + 1) = '.' || $2)
-  AND ($3::timestamptz IS NULL OR (created_at, id) < ($3, $4))
-  AND ($5::jsonb IS NULL OR tags::jsonb @> $5)
+WHERE (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
+  AND created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT $6
+
+-- The same, of those whose ids are between $10 and $11. OFFSET 0 keeps the planner from reading the runs by their time.
+-- name: runs_beginning
+SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $10 AND id < $11 OFFSET 0) r
+WHERE (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
+  AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
+ORDER BY r.created_at DESC, r.id DESC LIMIT $6
 
 -- name: ended_runs
 SELECT {Run(r)} FROM unnest($1::text[]) u(id)
@@ -34,8 +52,30 @@ SELECT {Step} FROM holdfast.steps WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT 
 -- name: attempts
 SELECT {Attempt} FROM holdfast.attempts WHERE run_id = $1 ORDER BY n, attempt, finished_at
 
+-- In the order of the time at which each part begins, after the cursor (at, n, attempt, twin,
+-- first_line).
+-- name: logs
+SELECT {Log} FROM holdfast.logs
+WHERE run_id = $1 AND (at, n, attempt, twin, first_line) > ($2, $3, $4, $5, $6)
+ORDER BY at, n, attempt, twin, first_line LIMIT $7
+
+-- name: logs_of
+SELECT {Log} FROM holdfast.logs WHERE run_id = $1 AND n = ANY($2::int[]) ORDER BY n, attempt, twin, first_line
+
+-- name: log_counts
+SELECT n, sum(lines) FROM holdfast.logs WHERE run_id = $1 GROUP BY n
+
 -- name: signals
 SELECT {Signal} FROM holdfast.signals WHERE run_id = $1 ORDER BY id
+
+-- Those of these updates that are answered, or never will be: their run has ended or is gone.
+-- name: answers
+SELECT u.id, s.answer, s.reply, r.state FROM unnest($1::bigint[]) u(id) LEFT JOIN holdfast.signals s ON s.id = u.id
+LEFT JOIN holdfast.runs r ON r.id = s.run_id
+WHERE s.answer IS NOT NULL OR r.id IS NULL OR r.finished_at IS NOT NULL
+
+-- name: started_runs
+SELECT {Run} FROM holdfast.runs WHERE started_by = $1 ORDER BY created_at, id
 
 -- name: children
 SELECT {Run} FROM holdfast.runs WHERE parent_id = $1 ORDER BY created_at, id

@@ -41,6 +41,10 @@ DELETE FROM holdfast.steps WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.attempts WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.attempts WHERE run_id = ANY($1::text[]) LIMIT $2))
 
+-- name: prune_logs
+DELETE FROM holdfast.logs WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.logs WHERE run_id = ANY($1::text[]) LIMIT $2))
+
 -- Signals and twins are found by their keys. The leader may be changing one of them, and then its `ctid` changes.
 -- name: prune_signals
 DELETE FROM holdfast.signals WHERE id = ANY(ARRAY(

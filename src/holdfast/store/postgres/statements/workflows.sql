@@ -30,6 +30,9 @@ SELECT {Declaration(w)} FROM holdfast.runs r JOIN holdfast.workflows w
   ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
 WHERE r.id = $1 AND r.finished_at IS NULL
 
+-- name: declaration
+SELECT {Declaration} FROM holdfast.workflows WHERE namespace = 'default' AND name = $1 AND version = $2
+
 -- name: workflows
 SELECT {Declaration} FROM holdfast.workflows
 ORDER BY namespace COLLATE "C", name COLLATE "C", version COLLATE "C" LIMIT $1

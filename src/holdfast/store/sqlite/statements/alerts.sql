@@ -12,7 +12,8 @@ INSERT INTO failures (run_id, n) VALUES (?1, ?2)
 
 -- name: failures
 SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id,
-       CASE WHEN f.n = 0 THEN r.error WHEN f.n < 0 THEN g.set_aside ELSE s.error END,
+       CASE WHEN f.n = 0 AND r.state = 'held' THEN r.note WHEN f.n = 0 THEN r.error WHEN f.n < 0 THEN g.set_aside
+            ELSE s.error END,
        s.key, coalesce(s.name, g.name), s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
        coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
        CASE WHEN {quarantined(s)} THEN q.fingerprint END

@@ -1,6 +1,6 @@
 -- The hot path. Each statement runs once for each row of values that batch.py makes.
 
--- These six statements write hops. In issue_steps, ?17 is the node and ?18 is the time. In begin_runs, ?18 is the node.
+-- These seven statements write hops. In issue_steps, ?17 is the node and ?18 is the time. In begin_runs, ?18 is the node.
 
 -- name: begin_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags, parent_id,
@@ -35,6 +35,15 @@ UPDATE runs SET state = ?3, output = ?4, owner = NULL, fence = fence + 1,
                 finished_at = CASE WHEN ?3 <> 'stuck' THEN ?6 END
 WHERE id = ?1 AND fence = ?2
 
+-- Writes what was logged. Whatever guards the rest of the operation guards this, too. A part that was written before
+-- has more lines now, or is replaced by a later one.
+-- name: keep_logs
+INSERT INTO logs (run_id, n, attempt, twin, part, first_line, first_byte, lines, at, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (run_id, n, attempt, twin, part) DO UPDATE
+SET first_line = excluded.first_line, first_byte = excluded.first_byte, lines = excluded.lines, at = excluded.at,
+    body = excluded.body
+
 -- The rest of a batch. A statement runs only if there are rows for it.
 
 -- name: deliver_signals
@@ -42,6 +51,9 @@ UPDATE signals SET delivered_seq = ?2 WHERE id = ?1 AND +delivered_seq IS NULL
 
 -- name: set_aside_signals
 UPDATE signals SET set_aside = ?3 WHERE run_id = ?1 AND delivered_seq = ?2 AND set_aside IS NULL
+
+-- name: answer_updates
+UPDATE signals SET answer = ?3, reply = ?4, replied_at = ?5 WHERE run_id = ?1 AND delivered_seq = ?2 AND answer IS NULL
 
 -- name: end_waits
 UPDATE steps SET state = 'succeeded', output = ?4, delivered_seq = ?3, finished_at = ?5, fence = fence + 1
@@ -64,7 +76,7 @@ WHERE id = ?1
 
 -- name: end_child_steps
 UPDATE steps SET state = ?3, output = ?4, error = ?5, finished_at = coalesce(?6, store_now()), fence = fence + 1
-WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting' AND +kind = 'child'
+WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting' AND +kind IN ('child', 'start')
 
 -- The output is removed. Only the parent's step keeps what the run returned.
 -- name: revoke_runs
@@ -94,13 +106,20 @@ DELETE FROM steps WHERE run_id = ?1
 -- name: forget_attempts
 DELETE FROM attempts WHERE run_id = ?1
 
+-- name: forget_logs
+DELETE FROM logs WHERE run_id = ?1
+
 -- Signals that no step took belong to the next generation. They lose their place in the history first, because
 -- forget_signals removes all that have one.
 -- name: unread_signals
 UPDATE signals SET delivered_seq = NULL WHERE run_id = ?1 AND delivered_seq = ?2
 
+-- The answers to updates outlive the history, so that the same key gets the same answer.
+-- name: keep_answers
+UPDATE signals SET delivered_seq = 0 WHERE run_id = ?1 AND delivered_seq > 0 AND answer IS NOT NULL
+
 -- name: forget_signals
-DELETE FROM signals WHERE run_id = ?1 AND delivered_seq IS NOT NULL
+DELETE FROM signals WHERE run_id = ?1 AND delivered_seq IS NOT NULL AND answer IS NULL
 
 -- What agents write. They name each step by (run, n, fence), so only steps that they have are changed.
 
@@ -144,8 +163,8 @@ SELECT run_id, n, attempt, 'refused', ?3, ?4, store_now() FROM steps WHERE run_i
 
 -- name: start_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline,
-                  created_at)
-VALUES (?1, ?2, ?3, ?4, 'pending', ?5, ?6, ?7, ?8, ?9, ?10, store_now() + ?11, store_now())
+                  created_at, started_by, started_n)
+VALUES (?1, ?2, ?3, ?4, 'pending', ?5, ?6, ?7, ?8, ?9, ?10, store_now() + ?11, store_now(), ?12, ?13)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

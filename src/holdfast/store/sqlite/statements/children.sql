@@ -1,7 +1,8 @@
 -- Children of runs, and joins: steps that wait for a run which is not their child.
 
 -- name: existing_runs
-SELECT id, parent_id, parent_n, workflow, digest FROM runs WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id
+SELECT id, parent_id, parent_n, workflow, digest, started_by, started_n FROM runs
+WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id
 
 -- Finds a row if the run ?2 waits for the run ?1, through children and joins.
 -- name: awaits

@@ -38,11 +38,12 @@ UNION ALL SELECT 'I12', 'an ended run has no live step',
 UNION ALL SELECT 'I19', 'what is in quarantine is listed there',
     (SELECT count(*) FROM steps s WHERE {quarantined(s)}
      AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))
-UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
+UNION ALL SELECT 'I17', 'no step, twin, attempt, log or signal without its run',
     (SELECT count(*) FROM twins t WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = t.run_id)) +
     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
+    + (SELECT count(*) FROM logs l WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = l.run_id))
 UNION ALL SELECT 'I18', 'a waiting child step has its child, or a run that it joined',
     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
      AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
@@ -51,6 +52,9 @@ UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait t
     (SELECT count(*) FROM signals g WHERE g.set_aside IS NOT NULL
      AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
          SELECT 1 FROM steps s WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))
+UNION ALL SELECT 'I27', 'no ended run has got an update that it left without an answer',
+    (SELECT count(*) FROM signals g JOIN runs r ON r.id = g.run_id
+     WHERE g.delivered_seq > 0 AND g.answer IS NULL AND substr(g.name, 1, 8) = '$update:' AND r.finished_at IS NOT NULL)
 UNION ALL SELECT 'I18b', 'no step waits for a child that has ended',
     (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)

@@ -22,7 +22,8 @@ DELETE FROM durations WHERE (name, bucket) IN (
 
 -- name: landmarks
 SELECT s.run_id, s.n, s.name, s.issued_at FROM json_each(?1) u
-CROSS JOIN steps s ON s.run_id = u.value AND s.n = (SELECT max(n) FROM steps WHERE run_id = u.value)
+CROSS JOIN steps s ON s.run_id = u.value
+    AND s.n = (SELECT n FROM steps WHERE run_id = u.value AND +kind <> 'marker' ORDER BY n DESC LIMIT 1)
 
 -- Steps that run for longer than their bound, those without a twin first. This reads all running steps once.
 -- name: overlong_steps

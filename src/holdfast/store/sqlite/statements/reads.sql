@@ -3,14 +3,31 @@
 -- name: run
 SELECT {Run} FROM runs WHERE id = ?1
 
--- Filters by states, workflow, cursor (created_at, id) and tags.
+-- The class of the error that ended the run, or that made it stuck.
+-- fragment: error_class(r)
+json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
+                  THEN iif({r}.state = 'stuck', {r}.note, {r}.error) END, '$.type')
+
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error.
+-- fragment: is_meant(r)
+((?1 = '[]' OR +{r}.state IN (SELECT value FROM json_each(?1)))
+ AND (?2 IS NULL OR +{r}.workflow = ?2 OR substr({r}.workflow, -length(?2) - 1) = '.' || ?2)
+ AND (?5 IS NULL OR (SELECT count(*) FROM json_each(?5) want JOIN json_each(coalesce({r}.tags, '{}')) have
+                     ON have.key = want.key AND have.value = want.value) = (SELECT count(*) FROM json_each(?5)))
+ AND (?7 IS NULL OR +{r}.namespace = ?7)
+ AND (?9 IS NULL OR {error_class({r})} = ?9 OR substr({error_class({r})}, -length(?9) - 1) = '.' || ?9))
+
+-- The newest runs before the cursor (created_at, id), and not before ?8.
 -- name: runs
 SELECT {Run} FROM runs INDEXED BY runs_newest
-WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, ''))
-  AND (?1 = '[]' OR +state IN (SELECT value FROM json_each(?1)))
-  AND (?2 IS NULL OR +workflow = ?2 OR substr(workflow, -length(?2) - 1) = '.' || ?2)
-  AND (?5 IS NULL OR (SELECT count(*) FROM json_each(?5) want JOIN json_each(coalesce(tags, '{}')) have
-                      ON have.key = want.key AND have.value = want.value) = (SELECT count(*) FROM json_each(?5)))
+WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
+ORDER BY created_at DESC, id DESC LIMIT ?6
+
+-- The same, of those whose ids are between ?10 and ?11.
+-- name: runs_beginning
+SELECT {Run} FROM runs
+WHERE id >= ?10 AND id < ?11 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+  AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
 -- name: ended_runs
@@ -29,8 +46,31 @@ SELECT {Step} FROM steps WHERE run_id = ?1 AND n > ?2 ORDER BY n LIMIT ?3
 -- name: attempts
 SELECT {Attempt} FROM attempts WHERE run_id = ?1 ORDER BY n, attempt, finished_at, rowid
 
+-- In the order of the time at which each part begins, after the cursor (at, n, attempt, twin,
+-- first_line).
+-- name: logs
+SELECT {Log} FROM logs INDEXED BY logs_in_time
+WHERE run_id = ?1 AND (at, n, attempt, twin, first_line) > (?2, ?3, ?4, ?5, ?6)
+ORDER BY at, n, attempt, twin, first_line LIMIT ?7
+
+-- name: logs_of
+SELECT {Log(l)} FROM json_each(?2) u CROSS JOIN logs l ON l.run_id = ?1 AND l.n = u.value
+ORDER BY l.n, l.attempt, l.twin, l.first_line
+
+-- name: log_counts
+SELECT n, sum(lines) FROM logs WHERE run_id = ?1 GROUP BY n
+
 -- name: signals
 SELECT {Signal} FROM signals WHERE run_id = ?1 ORDER BY id
+
+-- Those of these updates that are answered, or never will be: their run has ended or is gone.
+-- name: answers
+SELECT u.value, s.answer, s.reply, r.state FROM json_each(?1) u LEFT JOIN signals s ON s.id = u.value
+LEFT JOIN runs r ON r.id = s.run_id
+WHERE s.answer IS NOT NULL OR r.id IS NULL OR r.finished_at IS NOT NULL
+
+-- name: started_runs
+SELECT {Run} FROM runs INDEXED BY runs_started WHERE started_by = ?1 ORDER BY created_at, id
 
 -- name: children
 SELECT {Run} FROM runs INDEXED BY runs_parent WHERE parent_id = ?1 ORDER BY created_at, id

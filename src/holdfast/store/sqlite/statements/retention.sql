@@ -35,6 +35,10 @@ DELETE FROM steps WHERE rowid IN (
 DELETE FROM attempts WHERE rowid IN (
     SELECT t.rowid FROM json_each(?1) u CROSS JOIN attempts t ON t.run_id = u.value LIMIT ?2)
 
+-- name: prune_logs
+DELETE FROM logs WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN logs t ON t.run_id = u.value LIMIT ?2)
+
 -- name: prune_signals
 DELETE FROM signals WHERE rowid IN (
     SELECT t.rowid FROM json_each(?1) u CROSS JOIN signals t ON t.run_id = u.value LIMIT ?2)

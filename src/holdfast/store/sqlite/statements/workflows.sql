@@ -21,6 +21,9 @@ WHERE (code, origin, digest, input, result, signals)
 SELECT {Declaration(w)} FROM runs r JOIN workflows w ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
 WHERE r.id = ?1 AND r.finished_at IS NULL
 
+-- name: declaration
+SELECT {Declaration} FROM workflows WHERE namespace = 'default' AND name = ?1 AND version = ?2
+
 -- name: workflows
 SELECT {Declaration} FROM workflows ORDER BY namespace, name, version LIMIT ?1
 

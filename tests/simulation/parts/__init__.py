@@ -2,32 +2,49 @@
 runs that meet under one id, operators who retry what has ended, and results and signals that cannot be read.
 
 These parts have their own random numbers, and the other seeds do not know their steps. So the other seeds play as if
-there were no such parts.
+there were no such parts. A new one is a module here, with a class of its own: see `part.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from tests.simulation.parts.deadlines import Deadlines
+from tests.simulation.parts.deploys import Deploys
+from tests.simulation.parts.halves import Halves
+from tests.simulation.parts.keeps import Keeps
+from tests.simulation.parts.labels import Labels
+from tests.simulation.parts.outbox import Outbox
+from tests.simulation.parts.part import Part
+from tests.simulation.parts.retention import Retention
+from tests.simulation.parts.steering import Steering
+from tests.simulation.parts.stops import Stops
+from tests.simulation.parts.threads import Threads
+from tests.simulation.parts.updates import Updates
+
 SHARE = 0.12
 """The share of the seeds that play them. The other seeds stay as many and as fast as they are."""
-PLAIN = frozenset(
-    (
-        *(1, 4, 22, 39, 50, 87, 270, 306, 1380, 2513, 2636, 2775, 4142, 10175, 11076, 346, 505, 3172, 20046),
-        *(4834, 5069, 10254, 14037),
-        *range(7080, 7085),
-        *range(1350, 1360),
-        *range(598, 608),
-    )
-)
-"""Seeds that found a bug, or find a planted one, from before there were these parts: they play as they did."""
-PINNED = PLAIN | {2607, 2765, 8276, 9401, 52061, 52802, 92884, 202492, 1587367}
-"""The same, with seeds from before there were families."""
 SCOPES = ("workflow", "step", "dependency", "namespace", "all")
 NAMESPACES = ("acme", "umbrella")
 USUAL_S = 0.04
 """How long most attempts of a hedged step took, as the store learned before the seed begins."""
+
+KINDS: tuple[type[Part], ...] = (
+    Deadlines,
+    Halves,
+    Keeps,
+    Steering,
+    Labels,
+    Retention,
+    Outbox,
+    Stops,
+    Threads,
+    Deploys,
+    Updates,
+)
+"""The parts that have a module of their own."""
 
 
 class Parts:
@@ -35,7 +52,7 @@ class Parts:
 
     def __init__(self, seed: int, *, faults_s: float) -> None:
         dice = self.dice = Random(f"gates/{seed}")
-        self.any = seed not in PLAIN and dice.random() < SHARE
+        self.any = dice.random() < SHARE
         self.hedge = self.any and dice.random() < 0.65
         self.gates = self.any and (not self.hedge or dice.random() < 0.5)
         self.both = self.hedge and self.gates
@@ -59,13 +76,28 @@ class Parts:
             if dice.random() < 0.25:
                 self.forces.append((dice.choice(("open", "open", "close")), dice.random() * 2, 1.0))
         later = self.later = Random(f"families/{seed}")
-        self.families = not self.any and seed not in PINNED and later.random() < SHARE
+        self.families = not self.any and later.random() < SHARE
         self.names = self.families and later.random() < 0.6
         """Whether runs start or join one another by their ids."""
         self.retries = self.families and (not self.names or later.random() < 0.6)
         """Whether an operator retries what has ended."""
         self.odd = self.families and later.random() < 0.5
         """Whether steps return what cannot be stored, and signals have values that cannot be read."""
+        self.more: list[Part] = []
+        """The parts with a module of their own that this seed plays."""
+        if not self.any:
+            self.more = [part for part in (kind(seed) for kind in KINDS) if part.is_played]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.more)
+
+    def find(self, name: str) -> Part | None:
+        """Return the part with this name, if the seed plays it."""
+        return next((part for part in self.more if part.name == name), None)
+
+    def plays(self, name: str) -> bool:
+        """True if the seed plays the part with this name."""
+        return any(part.name == name for part in self.more) or bool(getattr(self, name, False))
 
     def settings(self) -> dict[str, Any]:
         """Limits with which things that take minutes happen within seconds."""

@@ -1,0 +1,106 @@
+"""Which runs are meant: reads what callers and operators say, and finds what cannot be meant.
+
+`ps`, `hf.runs` and everything else that is about many runs make their `RunFilter` here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+
+from holdfast.errors import InvalidInput, UnknownWorkflow
+from holdfast.model import RunState
+from holdfast.store.reads import RunFilter
+from holdfast.store.store import Store
+
+Moment = str | datetime | timedelta
+"""A time: itself, as ISO text, or how long ago it was, as a timedelta or a text such as `2h`."""
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+NAMED_MAX = 1000
+"""How many declared workflows are searched for a name that is like an unknown one."""
+
+
+def age(text: str) -> float | None:
+    """Read an age such as 30d, 12h or 90min as seconds. None if it is none."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(s|min|h|d|w)", text.strip())
+    return None if found is None else float(found[1]) * UNITS[found[2]]
+
+
+def moment(value: Moment, what: str, now: float) -> float:
+    """Read a time, as seconds since the epoch. A time without a zone is local time. `what` names its place in an
+    error."""
+    given: object = value
+    if isinstance(value, str):
+        if (seconds := age(value)) is not None:
+            return now - seconds
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            pass
+    try:
+        if isinstance(value, timedelta):
+            return now - value.total_seconds()
+        if isinstance(value, datetime):
+            return value.timestamp()
+    except (OverflowError, OSError, ValueError):
+        pass  # such a year is in no calendar
+    raise InvalidInput(
+        f"{what}: {given!r} is no time: write how long ago it was (2h, 3d, 90min), or the time itself "
+        "(2026-11-17, 2026-11-17T14:30, 2026-11-17T14:30Z)"
+    )
+
+
+def run_filter(
+    *,
+    now: float,
+    states: Iterable[str] = (),
+    workflow: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    namespace: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    error: str | None = None,
+    prefix: str | None = None,
+    what: str = "runs({}=…)",
+) -> RunFilter:
+    """Return the filter that a caller describes. Raise InvalidInput for what cannot be meant. `what` says how the
+    caller names an argument."""
+    found = RunFilter(
+        states=tuple(states),
+        workflow=workflow,
+        tags={str(key): str(value) for key, value in (tags or {}).items()},
+        namespace=namespace,
+        since=None if since is None else moment(since, what.format("since"), now),
+        until=None if until is None else moment(until, what.format("until"), now),
+        error=error,
+        prefix=prefix,
+    )
+    for one in found.states:
+        if one not in set(RunState):
+            raise InvalidInput(
+                f"{what.format('state')}: {one!r} is no state of a run: it is one of {', '.join(RunState)}"
+            )
+    for name in ("workflow", "namespace", "error", "prefix"):
+        value = getattr(found, name)
+        if value is not None and (not isinstance(value, str) or not value or "\0" in value):
+            raise InvalidInput(f"{what.format(name)}: expected a text that is not empty, not {value!r}")
+    if found.since is not None and found.until is not None and found.since >= found.until:
+        raise InvalidInput(f"{what.format('until')}: it must be later than {what.format('since')}")
+    return found
+
+
+async def demand_workflow(store: Store, name: str) -> None:
+    """Raise UnknownWorkflow if no run has this workflow, and no code has declared it. Asked when a list is empty."""
+    known = sorted({one.name for one in await store.workflows.workflows(NAMED_MAX)})
+    if any(one == name or one.endswith(f".{name}") for one in known):
+        return
+    if await store.reads.runs(RunFilter(workflow=name, limit=1)):
+        return
+    short = {one.rpartition(".")[2]: one for one in known}
+    like = get_close_matches(name, known, 1) or [short[one] for one in get_close_matches(name, short, 1)]
+    hint = f"did you mean {like[0]!r}?" if like else f"known are {', '.join(known[:5])}" if known else ""
+    raise UnknownWorkflow(
+        f"no workflow is called {name!r} in this store: {hint or 'no code has declared one yet'}"
+    )

@@ -1,0 +1,213 @@
+"""Draws a graph as a tree of lines for a terminal. The lines are words with their looks; whoever prints them decides
+about colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.durations import span
+from holdfast.glyphs import COLOURS, GLYPHS
+from holdfast.graph.graph import RECORDED, Graph, Kind, Node
+from holdfast.safe_text import visible
+
+WIDTH = 80
+UNDO = "↶"
+
+
+class Words(NamedTuple):
+    """A part of a line."""
+
+    text: str
+    colour: str | None = None
+    dim: bool = False
+    bold: bool = False
+
+
+Line = list[Words]
+
+
+def to_text(graph: Graph, width: int = WIDTH) -> str:
+    """Return the graph as a tree, without colours."""
+    return "\n".join("".join(words.text for words in line).rstrip() for line in lines(graph, width)) + "\n"
+
+
+def lines(graph: Graph, width: int = WIDTH) -> list[Line]:
+    """Return the graph as a tree of lines that are at most `width` characters long."""
+    version = "" if graph.code == "1" else f" version {graph.code}"
+    head: Line = [Words(visible(graph.short_name), bold=True), Words(visible(version), dim=True)]
+    if graph.run is not None:
+        generation = f", generation {graph.run.generation}" if graph.run.generation > 1 else ""
+        head += [
+            Words("  "),
+            Words(f"{GLYPHS.get(graph.run.state, '·')} ", COLOURS.get(graph.run.state)),
+            Words(visible(f"{graph.run.id} is {graph.run.state}{generation}"), dim=True),
+        ]
+    tree = Tree(graph, width)
+    drawn = [head, *tree.lines()]
+    if tree.has_shared:
+        drawn += [
+            [],
+            [Words("~ these places share the keys of their steps: nobody knows which one it was", dim=True)],
+        ]
+    if graph.run is not None and graph.run.unknown:
+        drawn += [[], [Words("? recorded, and not in this source", "yellow")]]
+        drawn += [[Words(f"  {visible(key)}")] for key in graph.run.unknown]
+    return [cut(line, width) for line in drawn]
+
+
+class Tree:
+    """The lines of the nodes, each behind the lines of the tree."""
+
+    def __init__(self, graph: Graph, width: int) -> None:
+        self._inside = graph.inside()
+        self._has_run = graph.run is not None
+        self._width = width
+        self.has_shared = False
+
+    def lines(self) -> list[Line]:
+        return list(self._sequence(self._inside[""], ""))
+
+    def _sequence(self, nodes: list[Node], before: str) -> Iterator[Line]:
+        rows = [row for node in nodes for row in self._rows(node)]
+        for n, (node, words, within) in enumerate(rows):
+            is_last = n == len(rows) - 1
+            yield [Words(before + ("└─ " if is_last else "├─ "), dim=True), *self._state(node), *words]
+            yield from self._sequence(within, before + ("   " if is_last else "│  "))
+
+    def _rows(self, node: Node) -> Iterator[tuple[Node, Line, list[Node]]]:
+        """Yield the lines of one node at its own level, each with what is under it."""
+        within = self._inside[node.id]
+        if node.kind is Kind.CHOICE and not node.label:
+            yield from self._conditions(within)
+        elif node.kind is Kind.CHOICE:
+            yield node, [Words(visible(node.label))], within
+        elif node.kind is Kind.TRY:
+            for arm in within:
+                if self._inside[arm.id] or arm.label != "otherwise":
+                    yield arm, [Words(visible(arm.label))], self._inside[arm.id]
+        elif node.kind is Kind.ARM:
+            yield from self._arm(node, within)
+        else:
+            yield node, [*words(node), *self._passed(node)], within
+
+    def _conditions(self, arms: list[Node]) -> Iterator[tuple[Node, Line, list[Node]]]:
+        said = "if"
+        for arm in arms:
+            body = self._inside[arm.id]
+            if arm.label != "otherwise":
+                yield arm, [Words(f"{said} {visible(arm.label)}")], body
+                said = "elif"
+            elif body:
+                yield arm, [Words("else")], body
+
+    def _arm(self, arm: Node, within: list[Node]) -> Iterator[tuple[Node, Line, list[Node]]]:
+        """The arms of side-by-side work have no label: one node stands for its arm. A case of a match has one."""
+        if arm.label == "otherwise":
+            if within:
+                yield arm, [Words("otherwise")], within
+        elif arm.label:
+            yield arm, [Words(f"case {visible(arm.label)}")], within
+        elif len(within) == 1:
+            yield from self._rows(within[0])
+        else:
+            yield arm, [Words("branch")], within
+
+    def _state(self, node: Node) -> Line:
+        if not self._has_run:
+            return []
+        passage = node.passage
+        if passage is None:
+            return [Words("· " if node.kind in RECORDED else "  ", dim=True)]
+        if passage.one_of:
+            self.has_shared = True
+            return [Words("~ ", "yellow")]
+        if not passage.state:
+            return [Words("  ")]
+        return [Words(f"{GLYPHS.get(passage.state, '·')} ", COLOURS.get(passage.state))]
+
+    def _passed(self, node: Node) -> Line:
+        passage = node.passage
+        if not self._has_run or node.kind not in RECORDED:
+            return []
+        if passage is None:
+            return [Words("  not reached", dim=True)]
+        said = []
+        if passage.one_of:
+            said.append(f"{passage.count} in {passage.one_of} places")
+        elif passage.count > 1:
+            said.append(f"× {passage.count:,}")
+        if passage.state and passage.state != "succeeded" and node.kind is not Kind.TIMEOUT:
+            said.append(passage.state)
+        if passage.seconds is not None and not passage.one_of:
+            said.append(span(passage.seconds))
+        line = [Words(f"  {' · '.join(said)}", dim=True)] if said else []
+        if passage.undone:
+            line += [Words(f"  {GLYPHS['undone']} {passage.undone}", COLOURS.get("undone"))]
+        return line
+
+
+def words(node: Node) -> Line:  # noqa: PLR0911  one sentence for each kind
+    """Return what a node says in one line, without what a run did there."""
+    label, note = visible(node.label), visible(node.note)
+    said = f", {note}" if note else ""
+    match node.kind:
+        case Kind.STEP:
+            undo = [Words(f"  {UNDO} {visible(_short(node.undo))}", "yellow")] if node.undo else []
+            return [Words(label, bold=True), Words(said, dim=True), *undo]
+        case Kind.CHILD:
+            return [Words("child ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+        case Kind.START:
+            return [
+                Words("start ", dim=True),
+                Words(label, bold=True),
+                Words(", which outlives this run", dim=True),
+            ]
+        case Kind.SLEEP:
+            return [Words("sleep ", dim=True), Words(label)]
+        case Kind.WAIT:
+            return [Words("wait for signal ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+        case Kind.SEND:
+            return [Words("send signal ", dim=True), Words(label, bold=True), Words(f" {note}", dim=True)]
+        case Kind.KEEP:
+            return [Words("keep", bold=True), Words(": nothing before this is undone", dim=True)]
+        case Kind.UNDO_WITH:
+            return [Words("undo with ", dim=True), Words(f"{UNDO} {label}", "yellow")]
+        case Kind.JOIN | Kind.AWAIT:
+            return [Words("await ", dim=True), Words(label), Words(said, dim=True)]
+        case Kind.UNKNOWN:
+            return [Words("? ", "magenta"), Words(label), Words(f": {note}" if note else "", dim=True)]
+        case Kind.LOOP:
+            return [Words(label), Words(said, dim=True)]
+        case Kind.MANY:
+            return [Words(label), Words(said or ", side by side", dim=True)]
+        case Kind.TASK:
+            left_open = ", and nothing waits for it" if node.open else ""
+            return [Words("begin ", dim=True), Words(label), Words(left_open, dim=True)]
+        case Kind.HELPER:
+            return [Words(f"{label}()"), Words(said, dim=True)]
+        case Kind.SAGA:
+            return [Words("saga", bold=True), Words(f" {UNDO} undone as a whole if it fails", "yellow")]
+        case Kind.SERVE:
+            return [Words("serve update ", dim=True), Words(label, bold=True)]
+        case Kind.TIMEOUT:
+            return [Words(f"within {label}" if label else "with a timeout")]
+        case _:
+            return [Words(label), Words(said, dim=True)]
+
+
+def _short(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def cut(line: Line, width: int) -> Line:
+    """Return the line without what goes beyond `width`."""
+    room = width
+    found: Line = []
+    for part in line:
+        if len(part.text) > room:
+            found.append(part._replace(text=part.text[: max(0, room - 1)] + "…"))
+            break
+        found.append(part)
+        room -= len(part.text)
+    return found

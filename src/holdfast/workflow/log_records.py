@@ -1,0 +1,95 @@
+"""Gives every log record what it belongs to: the run, and the step and the attempt, or the workflow.
+
+`logging` calls the record factory for each record that its levels let through, whatever handlers, filters and formats
+there are. So this works with any configuration, whenever it is made, and changes none. The factory also passes each
+record on to whoever keeps what a step or a workflow logs.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from holdfast.decider.loop import RunLoop, running
+from holdfast.model import LogLine
+from holdfast.workflow.here import Attempting, here_var
+
+SUPPRESSED = -1
+"""A level below that of every handler. A factory has to return a record, so this is how it makes nobody handle it."""
+ENGINE, WORKFLOW = "holdfast.", "holdfast.workflow"
+"""The engine's own records may be made while a step's context is set, but they are not what the step logs. What the
+logger `holdfast.workflow` says is about the author's code."""
+
+
+_process: Attempting | None = None
+
+
+def belong_to(at: Attempting) -> None:
+    """Let everything that this process logs belong to this attempt, in whatever thread: it is the process of an
+    isolated step."""
+    global _process  # noqa: PLW0603  there is one for each process
+    _process = at
+
+
+def install() -> None:
+    """Wrap the record factory, unless it is wrapped already. Whoever wraps it after us still calls ours; if somebody
+    replaced it instead, this wraps theirs."""
+    inner = logging.getLogRecordFactory()
+    probe = inner("holdfast.probe", logging.DEBUG, "", 0, "", (), None)
+    if hasattr(probe, "holdfast_run"):
+        return
+
+    def make_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = inner(*args, **kwargs)
+        # The names have a prefix, because `logging` refuses a call whose `extra` has the name of an attribute.
+        record.holdfast_run = record.holdfast_workflow = record.holdfast_step = ""
+        record.holdfast_attempt = 0
+        loop = running()
+        if loop is not None:  # this comes first: workflow code may have inherited the context of a step
+            _of_workflow(loop, record)
+        elif (at := here_var.get() or _process) is not None:
+            _of_step(at.outermost, record)
+        return record
+
+    logging.setLogRecordFactory(make_record)
+
+
+def handle(line: LogLine, at: Attempting) -> None:
+    """Let the handlers of this process handle what an isolated step has logged in its own process."""
+    logger, level = logging.getLogger(line.logger), logging.getLevelName(line.level)
+    if not isinstance(level, int) or not logger.isEnabledFor(level):
+        return
+    record = logger.makeRecord(line.logger, level, "", 0, line.message, (), None)
+    record.exc_text = line.traceback
+    _name(at, record)
+    try:
+        logger.handle(record)
+    except Exception:  # noqa: BLE001, S110  a handler of the author's failed; the line is kept all the same
+        pass
+
+
+def _of_workflow(loop: RunLoop, record: logging.LogRecord) -> None:
+    if loop.quiet or loop.closing:
+        # The code is replayed, or is closed because its run leaves memory. It has logged this before, or never will.
+        record.levelno = SUPPRESSED
+        return
+    host = loop.host
+    record.holdfast_run, record.holdfast_workflow = host.run_id, host.workflow.name
+    if _is_authors(record):
+        host.log(record)
+
+
+def _of_step(at: Attempting, record: logging.LogRecord) -> None:
+    _name(at, record)
+    keeper = at.keeper
+    if keeper is not None and record.levelno >= keeper.level and _is_authors(record):
+        keeper.keep(at, record)
+
+
+def _name(at: Attempting, record: logging.LogRecord) -> None:
+    record.holdfast_run, record.holdfast_attempt = at.run_id, at.attempt
+    record.holdfast_step = at.effect.partition("::")[2]
+
+
+def _is_authors(record: logging.LogRecord) -> bool:
+    return not record.name.startswith(ENGINE) or record.name == WORKFLOW

@@ -1,0 +1,503 @@
+"""A fork keeps what another run recorded before a point, executes the rest itself, and undoes only what it did itself.
+
+What happens outside is a ledger: how often each effect was requested, by `here.key`, as a remote service would count
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import (
+    Holdfast,
+    Retry,
+    Run,
+    RunFailed,
+    Signal,
+    continue_as_new,
+    here,
+    now,
+    publish,
+    random,
+    saga,
+    step,
+    undo_with,
+    uuid4,
+    workflow,
+)
+from holdfast.config import Config
+from holdfast.errors import Conflict, InvalidInput, RunUndone, UnknownRun, UnknownWorkflow, WrongState
+from holdfast.model import RunState
+from holdfast.workflow import registry
+from tests.roles.crash import point, through
+
+CONFIG = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
+ledger: dict[str, list[str]] = {}
+undone: list[str] = []
+broken: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def clean() -> None:
+    for one in (ledger, undone, broken):
+        one.clear()
+
+
+@pytest.fixture
+async def hf(store_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(store_url, config=CONFIG) as holdfast:
+        yield holdfast
+
+
+def keys(what: str) -> list[str]:
+    return ledger.get(what, [])
+
+
+class Quote(msgspec.Struct):
+    cents: int
+
+
+@step(retry=1)
+async def quote(item: str) -> Quote:
+    ledger.setdefault("quote", []).append(here.key)
+    return Quote(100)
+
+
+@step(retry=1)
+async def charge(cents: int) -> str:
+    ledger.setdefault(f"charge {cents}", []).append(here.key)
+    return f"charged {cents}"
+
+
+@charge.undo
+async def refund(charged: str | None, cents: int) -> None:
+    undone.append(f"charge {cents} {here.key}")
+
+
+@step(retry=1)
+async def do(what: str) -> str:
+    ledger.setdefault(what, []).append(here.key)
+    if what in broken:
+        raise ValueError(f"{what} is broken")
+    return what
+
+
+@step
+async def take_away(what: str) -> None:
+    undone.append(what)
+
+
+@workflow
+async def order(item: str) -> str:
+    price = await quote(item)
+    charged = await charge(price.cents)
+    return f"{charged}, {await do('ship')}"
+
+
+async def ended(hf: Holdfast, flow: Any, run_id: str, *args: Any) -> RunState:
+    run = await hf.start(flow.using(id=run_id), *args)
+    try:
+        await run.result(timeout=20)
+    except RunFailed:
+        pass
+    return await run.state()
+
+
+async def asked(run: Run[Any], key: str, *, begun: bool = False) -> None:
+    """Wait until the code has asked for this step, and its first attempt has begun if that is wanted."""
+    async with asyncio.timeout(20):
+        while not any(one.key == key and (one.attempt or not begun) for one in await run.steps()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_fork_executes_a_step_again_and_all_after_it(hf: Holdfast) -> None:
+    """What came before is kept. The new steps have `here.key`s of their own. The other run is as it was, and the fork
+    names it."""
+    assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
+    before = await hf.run("o").rows()
+    fork = await hf.run("o", order).fork(from_="charge")
+    assert fork.id == "o-fork-1"
+    assert await fork.result(timeout=20) == "charged 100, ship"
+    assert len(keys("quote")) == 1
+    assert keys("charge 100") == ["o::charge", "o-fork-1::charge"]
+    assert keys("ship") == ["o::do", "o-fork-1::do"]
+    assert await hf.run("o").rows() == before
+    assert (await fork.info()).forked_from == "o"
+    assert "It was forked from o." in await fork.why()
+    assert [(one.verb, one.note) for one in await hf.store.reads.journal("o-fork-1")] == [
+        ("fork", "of o from charge")
+    ]
+    assert (await (await hf.run("o").fork(from_="do")).info()).id == "o-fork-2"
+    assert (await (await fork.fork(id="mine")).info()).id == "mine"
+
+
+async def test_another_input_begins_at_the_beginning(hf: Holdfast) -> None:
+    """Nothing is kept: it is a run like any other, with other arguments. With `from_`, what came before stays, and is not
+    compared with what the code now asks for."""
+    assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
+    anew = await hf.run("o", order).fork(input={"item": "pen"})
+    await anew.result(timeout=20)
+    assert (await anew.info()).input == {"item": "pen"}
+    assert keys("quote") == ["o::quote", "o-fork-1::quote"]
+    later = await hf.run("o", order).fork(from_="do", input={"item": "pen"})
+    assert await later.result(timeout=20) == "charged 100, ship"
+    assert len(keys("quote")) == 2
+    assert keys("ship")[-1] == "o-fork-2::do"
+
+
+async def test_a_result_that_is_set_changes_what_comes_after(hf: Holdfast) -> None:
+    """What came after the step is executed anew, with what it now returned."""
+    assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
+    fork = await hf.run("o", order).fork(set={"quote": Quote(900)})
+    assert await fork.result(timeout=20) == "charged 900, ship"
+    assert len(keys("quote")) == 1
+    assert keys("charge 900") == ["o-fork-1::charge"]
+    # A step that comes later returns what is set when the code asks for it; and so does one in a fork from the start.
+    fork = await hf.run("o", order).fork(set={"quote": Quote(5), "do": "by hand"})
+    assert await fork.result(timeout=20) == "charged 5, by hand"
+    fork = await hf.run("o", order).fork(input={"item": "pen"}, set={"charge": "free"})
+    assert await fork.result(timeout=20) == "free, ship"
+    assert len(keys("quote")) == 2
+    # With `from_`, what is between is kept, too.
+    fork = await hf.run("o", order).fork(from_="do", set={"quote": Quote(7)})
+    assert await fork.result(timeout=20) == "charged 100, ship"
+
+
+async def test_a_failed_step_can_be_set(hf: Holdfast) -> None:
+    """The run goes on as if it had succeeded. What was undone counts as done, and the answer names it."""
+    broken.add("ship")
+    assert await ended(hf, order, "o", "book") is RunState.UNDONE
+    made = await hf.run("o").forked(None, None, {"do": "by hand"}, None)
+    assert made.undone == ["charge"]
+    assert await hf.run(made.id).result(timeout=20) == "charged 100, by hand"
+    assert len(undone) == 1
+
+
+async def test_a_fork_never_undoes_what_it_did_not_do(hf: Holdfast) -> None:
+    """Not even a retry of the fork does. What the fork did itself is undone."""
+    assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
+    broken.add("ship")
+    fork = await hf.run("o").fork(from_="do")
+    with pytest.raises(RunFailed) as failed:
+        await fork.result(timeout=20)
+    assert not isinstance(failed.value, RunUndone)
+    assert undone == []
+    with pytest.raises(RunFailed):
+        await (await fork.retry()).result(timeout=20)
+    assert undone == []
+    with pytest.raises(RunUndone):
+        await (await hf.run("o").fork(from_="charge")).result(timeout=20)
+    assert undone == ["charge 100 o-fork-2::undo:charge"]
+
+
+@workflow
+async def careful(what: str) -> str:
+    async with saga():
+        await charge(1)
+        await do("first")
+        undo_with(take_away, "by hand in the saga")
+        await do(what)
+    undo_with(take_away, "by hand")
+    await charge(2)
+    return await do("end")
+
+
+async def test_sagas_and_undos_added_by_hand_are_kept_too(hf: Holdfast) -> None:
+    """What the code asked for before the point is not undone by a saga, nor is what it registered then."""
+    assert await ended(hf, careful, "c", "last") is RunState.SUCCEEDED
+    broken.add("last")
+    fork = await hf.run("c").fork(from_="do#2")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=20)
+    assert undone == []
+    with pytest.raises(RunFailed):
+        await (await fork.retry()).result(timeout=20)
+    assert undone == []
+    broken.add("end")
+    broken.discard("last")
+    with pytest.raises(RunFailed):
+        await (await hf.run("c").fork(from_="do#3")).result(timeout=20)
+    assert undone == []
+    with pytest.raises(RunUndone):
+        await (await hf.run("c").fork(from_="charge#2")).result(timeout=20)
+    assert [one.split()[0:2] for one in undone] == [["charge", "2"]]
+
+
+@workflow
+async def mends(what: str) -> str:
+    try:
+        async with saga():
+            await charge(1)
+            await do(what)
+    except ValueError:
+        return await do("instead")
+    return "well"
+
+
+async def test_what_a_saga_has_undone_counts_as_undone(hf: Holdfast) -> None:
+    """A fork from after the saga goes the same way, and undoes nothing again."""
+    broken.add("thing")
+    assert await ended(hf, mends, "m", "thing") is RunState.SUCCEEDED
+    assert len(undone) == 1
+    fork = await hf.run("m").fork(from_="do#2")
+    assert await fork.result(timeout=20) == "instead"
+    assert len(undone) == 1
+    assert keys("thing") == ["m::do"]
+
+
+@workflow
+async def small(n: int) -> int:
+    return len(await charge(n)) + n
+
+
+@workflow
+async def family() -> str:
+    one = await small(1)
+    two = await small(2)
+    return f"{one} {two} {await do('end')}"
+
+
+async def test_children_stay_with_the_run_that_had_them(hf: Holdfast) -> None:
+    """The fork uses their results, starts those after the point as its own, and undoes only these."""
+    assert await ended(hf, family, "f") is RunState.SUCCEEDED
+    broken.add("end")
+    with pytest.raises(RunUndone):
+        await (await hf.run("f").fork(from_="small#2")).result(timeout=20)
+    assert [one.split()[1] for one in undone] == ["2"]
+    assert {run.id: run.parent_id for run in await hf.runs(workflow=small)} == {
+        "f/small": "f",
+        "f/small#2": "f",
+        "f-fork-1/small#2": "f-fork-1",
+    }
+    assert await hf.run("f/small#2").state() is RunState.SUCCEEDED
+
+
+paid = Signal("paid", int)
+heard = Signal("heard", str)
+
+
+@workflow
+async def listens() -> int:
+    cents = await paid.wait()
+    await do("between")
+    return cents + await paid.wait()
+
+
+@workflow
+async def speaks(to: str) -> str:
+    await heard.send(to, "once")
+    await do("then")
+    await heard.send(to, "twice")
+    return "said"
+
+
+@workflow
+async def hears() -> list[str]:
+    return [await heard.wait() for _ in range(3)]
+
+
+async def test_signals_before_the_point_are_taken_over(hf: Holdfast) -> None:
+    """Later ones are not. What the fork sends after the point is sent, though the other run sent the same."""
+    run = await hf.start(listens.using(id="l"))
+    await paid.send("l", 1)
+    await paid.send("l", 2)
+    assert await run.result(timeout=20) == 3
+    fork = await run.fork(from_="do")
+    await asked(fork, "paid#2")
+    await paid.send(fork.id, 40)
+    assert await fork.result(timeout=20) == 41
+    listener = await hf.start(hears.using(id="h"))
+    assert await ended(hf, speaks, "s", "h") is RunState.SUCCEEDED
+    assert await (await hf.run("s").fork(from_="do")).result(timeout=20) == "said"
+    assert await listener.result(timeout=20) == ["once", "twice", "twice"]
+
+
+@workflow
+async def dices() -> list[str]:
+    first = [str(uuid4()), str(random().random()), str(now())]
+    publish("first", first)
+    await do("middle")
+    publish("second", True)
+    await do("end")
+    return first
+
+
+async def test_dice_clock_and_what_is_published_replay_the_same(hf: Holdfast) -> None:
+    """The kept part sees the same random numbers and times. What the code published before the point is shown."""
+    run = await hf.start(dices.using(id="d"))
+    first = await run.result(timeout=20)
+    broken.add("end")
+    fork = await run.fork(from_="do#2")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=20)
+    assert await fork.published() == {"first": first, "second": True}
+    broken.clear()
+    broken.add("middle")
+    fork = await run.fork(from_="do")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=20)
+    assert await fork.published() == {"first": first}
+
+
+@workflow
+async def both() -> list[str]:
+    return list(await asyncio.gather(do("a"), do("b"), do("c")))
+
+
+async def test_what_was_asked_for_before_is_not_repeated(hf: Holdfast) -> None:
+    """A step beside the point that the code asked for earlier, and that succeeded, does not depend on the point."""
+    assert await ended(hf, both, "b") is RunState.SUCCEEDED
+    fork = await hf.run("b").fork(from_="do#2")
+    assert await fork.result(timeout=20) == ["a", "b", "c"]
+    assert [len(keys(what)) for what in "abc"] == [1, 2, 2]
+    fork = await hf.run("b").fork(set={"do": "x"})
+    assert await fork.result(timeout=20) == ["x", "b", "c"]
+    assert [len(keys(what)) for what in "abc"] == [1, 2, 2]
+
+
+@step(retry=Retry(attempts=9, delay=3600))
+async def stalls() -> int:
+    raise ConnectionError("not now")
+
+
+@workflow
+async def stalled(n: int) -> int:
+    await do("first")
+    return n + await stalls()
+
+
+@pytest.mark.parametrize("state", ["running", "held", "cancelled"])
+async def test_a_run_in_any_state_can_be_forked(hf: Holdfast, state: str) -> None:
+    """A step that has not ended gets a result; the other run stays as it is."""
+    run = await hf.start(stalled.using(id="s"), 1)
+    await asked(run, "stalls", begun=True)
+    if state == "held":
+        await run.hold()
+    elif state == "cancelled":
+        await run.cancel()
+        with pytest.raises(RunFailed):
+            await run.result(timeout=20)
+    fork = await run.fork(set={"stalls": 41})
+    assert await fork.result(timeout=20) == 42
+    assert len(keys("first")) == 1
+    assert await run.state() == state
+
+
+@workflow
+async def rounds(n: int) -> str:
+    await do(f"round {n}")
+    if n < 2:
+        continue_as_new(n + 1)
+    return await do("end")
+
+
+async def test_a_fork_of_a_later_generation(hf: Holdfast) -> None:
+    """It goes on in that generation; with another input it begins at the first one."""
+    assert await ended(hf, rounds, "r", 0) is RunState.SUCCEEDED
+    fork = await hf.run("r").fork(from_="@3/do#2")
+    assert await fork.result(timeout=20) == "end"
+    assert (await fork.info()).generation == 3
+    assert len(keys("round 2")) == 1
+    fork = await hf.run("r").fork(input={"n": 1})
+    assert await fork.result(timeout=20) == "end"
+    assert ((await fork.info()).generation, len(keys("round 1"))) == (2, 2)
+
+
+async def test_what_cannot_be_forked_is_refused_and_nothing_changes(hf: Holdfast) -> None:
+    """Each error says what is the case and what to do next."""
+    broken.add("ship")
+    assert await ended(hf, order, "o", "book") is RunState.UNDONE
+    run = hf.run("o", order)
+    for error, words, request in (
+        (UnknownRun, "has no step 'sail': `holdfast show o` lists them", {"from_": "sail"}),
+        (UnknownRun, "has no step 'sail'", {"set": {"sail": 1}}),
+        (WrongState, "is an undo: fork from a step of the workflow", {"from_": "undo:charge"}),
+        (WrongState, "is an undo: it has no result", {"set": {"undo:charge": None}}),
+        (InvalidInput, "the result of step 'quote'", {"set": {"quote": {"cents": "many"}}}),
+        (InvalidInput, "item", {"input": {"item": 7}}),
+        (InvalidInput, "unknown", {"input": {"items": "x"}}),
+        (InvalidInput, "cannot be a run's id", {"id": "a::b"}),
+        (Conflict, "run 'o' exists", {"id": "o"}),
+        (InvalidInput, "give results by the keys", {"set": [1]}),
+    ):
+        with pytest.raises(error, match=words):
+            await run.fork(**request)
+    with pytest.raises(UnknownRun):
+        await hf.run("nobody").fork()
+    assert [one.id for one in await hf.runs()] == ["o"]
+    long = "x" * 199
+    assert await ended(hf, order, long, "book") is RunState.UNDONE
+    with pytest.raises(InvalidInput, match="give the fork an id"):
+        await hf.run(long).fork()
+
+
+async def test_a_fork_needs_its_code(store_url: str) -> None:
+    """If no process has declared the workflow, nothing is started."""
+
+    @workflow(name="tests.never_declared")
+    async def never() -> None: ...
+
+    async with Holdfast(store_url, roles=()) as caller:
+        await caller.start(never.using(id="x"))
+        del registry.workflows["tests.never_declared", never.version]
+        with pytest.raises(UnknownWorkflow, match="the code of run 'x' is gone"):
+            await caller.run("x").fork()
+        assert [one.id for one in await caller.runs()] == ["x"]
+
+
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+fresh = itertools.count()
+
+
+@step(retry=Retry(attempts=1, losses=5))
+async def act(what: str) -> str:
+    await point(f"before {what}")
+    ledger.setdefault(what, []).append(here.key)
+    await point(f"after {what}")
+    return what
+
+
+@act.undo
+async def undo_act(done: str | None, what: str) -> None:
+    undone.append(f"{what} {here.key}")
+
+
+@workflow
+async def crashing(what: str) -> str:
+    one = await act(f"{what} one")
+    await act(f"{one} two")
+    return await do("end")
+
+
+async def test_a_fork_survives_a_crash_between_any_two_commits(store_url: str) -> None:
+    """Whoever goes on with it keeps what is kept, and undoes what it did itself, once, and nothing else."""
+    crash_at, points = None, 0
+    async with Holdfast(store_url, config=CRASHING) as hf:
+        assert await ended(hf, crashing, "o", "well") is RunState.SUCCEEDED
+    while crash_at is None or crash_at <= points:
+        name = f"f{next(fresh)}"
+        ledger.clear()
+        undone.clear()
+        broken.add("end")
+
+        async def begin(hf: Holdfast, name: str = name) -> None:
+            with suppress(Conflict):  # the process that crashed had forked it
+                await hf.run("o").fork(from_="act#2", set={"act": "edited"}, id=name)
+
+        passed, state = await through(store_url, CRASHING, begin, crash_at, name)
+        where = passed.passed[-1] if crash_at else "nowhere"
+        assert state == "undone", where
+        assert set(ledger) == {"edited two", "end"}, where
+        assert {key for found in ledger.values() for key in found} == {f"{name}::act#2", f"{name}::do"}, where
+        assert set(undone) == {f"edited two {name}::undo:act#2"}, where
+        if crash_at is None:
+            points = len(passed.passed)
+            assert points > 4
+        crash_at = 1 if crash_at is None else crash_at + 1

@@ -1,0 +1,45 @@
+"""Processes and nodes of the simulation. They are those of the product, with executors that call the simulation when a
+step is about to begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.agent import Agent
+from holdfast.agent.assignment import Assignment
+from holdfast.agent.executor import Executor
+from holdfast.agent.outcome import Raised
+from holdfast.node import Node
+from holdfast.testing.world import Process
+from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.step import Step
+from tests.simulation.ledger import ledger
+
+
+async def _in_simulated_child(
+    step: Step[Any, Any], arguments: Any, here: Attempting, limit: int
+) -> bytes | Raised:
+    """Execute an isolated step as if it had a process of its own. The part that declares the step plays the process."""
+    here_var.set(here)
+    value = await ledger.simulation.play_child(step, arguments)
+    return step.shape.encode_result(value, limit)
+
+
+class WatchedExecutor(Executor):
+    execute_isolated = staticmethod(_in_simulated_child)
+
+    def begin(self, assignment: Assignment) -> None:
+        ledger.simulation.hands_over(assignment)
+        super().begin(assignment)
+
+
+class WatchedAgent(Agent):
+    executor_type = WatchedExecutor
+
+
+class WatchedNode(Node):
+    agent_type = WatchedAgent
+
+
+class WatchedProcess(Process):
+    _node_type = WatchedNode
