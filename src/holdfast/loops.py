@@ -15,6 +15,9 @@ from holdfast.store.bell import Bell
 
 log = logging.getLogger("holdfast.node")
 
+EARLIEST = 0.75
+"""A wait varies around its length, so that many processes do not run in step. It lasts at least this share of it."""
+
 
 class Loops:
     def __init__(
@@ -66,11 +69,14 @@ class Loops:
 
     async def wait(self, bell: Bell, limit_s: float) -> None:
         """Wait until the bell rings, but only for about `limit_s`, because a bell can get lost."""
-        await wait_for(self.bells[bell], limit_s * (0.75 + self._environment.random.random() / 2))
+        await wait_for(self.bells[bell], limit_s * self._around_one())
 
     async def pause(self, about_s: float) -> None:
-        """Wait for about this long. The time varies, so that the loops of many processes do not run in step."""
-        await self._environment.sleep(about_s * (0.75 + self._environment.random.random() / 2))
+        """Wait for about this long."""
+        await self._environment.sleep(about_s * self._around_one())
+
+    def _around_one(self) -> float:
+        return EARLIEST + self._environment.random.random() * 2 * (1 - EARLIEST)
 
 
 async def wait_for(event: asyncio.Event, limit_s: float) -> None:

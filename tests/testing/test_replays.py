@@ -1,11 +1,13 @@
 """The kit finds workflows that decide by anything but their input and their results, and reports nothing about
 others."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.testing import Report, Sim
+from holdfast.testing.interpreter import AHEAD_S
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 from tests.testing import careful_flows as careful
@@ -46,3 +48,16 @@ def test_there_are_enough_of_both() -> None:
     """There are at least twenty of each kind."""
     assert len(careless.FLOWS) > 30
     assert len(careful.FLOWS) > 30
+
+
+def test_a_changed_clock_changes_what_code_decides_by() -> None:
+    """Whenever it is tried, it is another year, date and minute. One of the changes has another half of the day, and one
+    a working day instead of a free one or the other way round."""
+    for hours in range(5 * 366 * 24):
+        now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hours, minutes=hours % 60)
+        then = [now + timedelta(seconds=ahead_s) for ahead_s in AHEAD_S]
+        assert all(one.year != now.year and one.minute != now.minute for one in then)
+        assert any((one.weekday() >= 5) is not (now.weekday() >= 5) for one in then), now
+        assert any((one.hour < 12) is not (now.hour < 12) for one in then), now
+        assert any(one.month != now.month for one in then), now
+        assert any(one.day != now.day for one in then), now

@@ -437,9 +437,8 @@ class Agent:
         if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
             raise answer  # otherwise the step would believe that its work is saved
 
-    async def beat(self) -> None:
-        """Write progress and what was logged since the last beat, and stop the steps that this agent no longer has: they were cancelled, timed out elsewhere,
-        or reclaimed."""
+    async def save_progress(self) -> None:
+        """Write progress and what was logged since the last time."""
         self._is_logged = log.isEnabledFor(logging.DEBUG)
         for assignment in list(self.assignments.values()):
             if assignment.twin:
@@ -448,6 +447,9 @@ class Agent:
             if assignment.progress is not None or logs:
                 progress, assignment.progress = assignment.progress, None
                 self._host.write_step(Save(*assignment.ref, progress=progress, logs=logs))
+
+    async def stop_lost_steps(self) -> None:
+        """Stop the steps that this agent no longer has: they were cancelled, timed out elsewhere, or reclaimed."""
         known = {key: one.ref for key, one in self.assignments.items()}
         if steps := [ref for (_, _, twin), ref in known.items() if not twin]:
             for run_id, n in await self._store.agents.lost_steps(steps):

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.agent.agent import Agent
 from holdfast.environment import Environment, StoreClock
-from holdfast.loops import Loops
+from holdfast.loops import EARLIEST, Loops
 from holdfast.store.bell import Bell
 
 
@@ -47,10 +47,15 @@ class AgentLoops:
                 loops.bells.ring_here_after(max(0.0, due - self._clock.now()), Bell.STEPS)
 
     async def _beat(self) -> None:
-        loops = self._loops
+        loops, beat_s = self._loops, self._loops.config.beat_s
+        saved_at = self._environment.monotonic()
         while not loops.is_over:
-            await loops.wait(Bell.CANCELS, loops.config.beat_s)
-            await loops.guarded("beating", self._agent.beat)
+            await loops.wait(Bell.CANCELS, max(0.0, saved_at + beat_s - self._environment.monotonic()))
+            # The bell rings for lost steps. Progress is saved only as often as was set.
+            if self._environment.monotonic() - saved_at >= beat_s * EARLIEST:
+                await loops.guarded("saving progress", self._agent.save_progress)
+                saved_at = self._environment.monotonic()
+            await loops.guarded("stopping lost steps", self._agent.stop_lost_steps)
 
     def exchange_gates_after(self, delay_s: float) -> None:
         """Exchange once after `delay_s`, for all observations until then."""
