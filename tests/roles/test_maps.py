@@ -148,11 +148,14 @@ async def test_a_map_over_children_has_pages(hf: Holdfast) -> None:
 
 @pytest.mark.parametrize(("tolerate", "fits"), [(2, True), (1, False), (0.1, True), (0.09, False)])
 async def test_failures_are_tolerated_over_all_pages(hf: Holdfast, tolerate: float, fits: bool) -> None:
-    """By number or by share, whatever page they are in. The exceptions have their places."""
+    """By number or by share, whatever page they are in. The exceptions have their places, and progress counts them."""
     mood["bad"] = {3, 17}
     run = await hf.start(doubles, 20, tolerate=tolerate)
     if fits:
         assert (await run.result(20))[2:5] == ["4", "no 3", "8"]
+        progress = (await run.info()).progress
+        assert progress is not None
+        assert progress.note == "18 done, 2 failed"
     else:
         with pytest.raises(RunFailed, match="ValueError: no"):
             await run.result(20)

@@ -170,7 +170,7 @@ class _Pages:
         of = f" of {count:,}" if count is not None else ""
         bad = f", {failed:,} failed" if failed else ""
         fraction = (done + failed) / count if count else None
-        self._loop.host.set_progress(fraction, f"{done + failed:,}{of} done{bad}")
+        self._loop.host.set_progress(fraction, f"{done:,}{of} done{bad}")
 
 
 async def _calls(mapped: Mapped, items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[tuple[Any, ...]]:
