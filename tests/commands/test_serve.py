@@ -9,6 +9,7 @@ from holdfast.commands.up import up
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.store import open_store
+from tests.chaos.servers import own_server
 from tests.commands.conftest import Cli, until
 from tests.store.made import reclaim
 
@@ -35,6 +36,26 @@ def test_up_carries_what_is_started_and_drains(cli: Cli) -> None:
     assert (steps["gate"]["state"], steps["gate"]["attempts"]) == ("succeeded", 1)
     assert cli("run", "app.py:gated", "--id", "u", "--json").json["output"] == 3
     assert cli.effects() == ["first", "gate", "last"]
+
+
+def test_up_waits_for_its_database(lite: Cli) -> None:
+    """A database may start together with its nodes. Until it can be reached, `up` says so and tries again, and it leaves
+    when it is asked to."""
+    with own_server() as server:
+        server.make()
+        waiting = [lite.start("up", "app.py", "--store", server.url, "--json") for _ in range(2)]
+        for process in waiting:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            assert (said["event"], "cannot reach the database" in said["message"]) == ("waiting", True)
+        waiting[0].send_signal(signal.SIGTERM)
+        assert lite.end(waiting[0]).code == 0
+        server.start()
+        assert waiting[1].stdout is not None
+        while json.loads(waiting[1].stdout.readline())["event"] != "up":
+            pass
+        waiting[1].send_signal(signal.SIGTERM)
+        assert lite.end(waiting[1]).code == 0
 
 
 def test_three_roles_in_three_processes(cli: Cli) -> None:

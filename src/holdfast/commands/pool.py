@@ -22,6 +22,7 @@ from holdfast.commands.up import (
     log_option,
     max_memory_option,
     max_steps_option,
+    opened,
     steps_option,
     threads_option,
 )
@@ -192,7 +193,7 @@ async def _run_pool(hf: Holdfast, settings: PoolSettings, view: NodeView, *, as_
     )
     hf.about, hf.pulse = {"pool": {"name": settings.name}}, pool.pulse
     with view:
-        await hf.open()
+        await opened(hf, view, asyncio.Event())  # a signal ends it at once: it has no agents yet
         try:
             view.say(
                 "up",

@@ -16,13 +16,17 @@ from holdfast.commands.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.commands.event_loop import leaving, run_long
 from holdfast.commands.options import alerts_option, app_option, command, label_option
 from holdfast.config import DEFAULT, Config, OnBug
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnreachable
 from holdfast.node import ROLES
 from holdfast.pool import badge
 from holdfast.terminal import output
 from holdfast.terminal.node_view import NodeStatus, NodeView, view_for
 from holdfast.workflow import registry
 
+OPEN_WAIT_S = 30.0
+"""How long a node that starts waits for a database that cannot be reached. This is longer than most restarts, and short
+enough for a person who watches to see that the address is wrong."""
+OPEN_LOOK_S = 0.3
 STATUS_EVERY_S = 1.0
 LIMITS_EVERY_S = 0.2
 """How often to look whether the process has reached one of its limits."""
@@ -269,7 +273,8 @@ async def _until_stopped(
     hf: Holdfast, roles: Sequence[str], view: NodeView, limits: ProcessLimits, pipe: int | None
 ) -> int:
     with leaving() as leave, view:
-        await hf.open()
+        if not await opened(hf, view, leave.asked):
+            return PIPE_CLOSED if leave.is_unread else DONE
         view.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {shown_address(hf.url)}")
         stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
         if any(limits):
@@ -288,6 +293,28 @@ async def _until_stopped(
             await hf.close(drain_s=None)
         view.say("down", "down")
     return PIPE_CLOSED if leave.is_unread else DONE
+
+
+async def opened(hf: Holdfast, view: NodeView, asked_to_leave: asyncio.Event) -> bool:
+    """Open the store. Wait for a database that cannot be reached yet: it may start together with this process, or be
+    restarting. Return False if this process is asked to leave meanwhile."""
+    give_up_at = hf.environment.monotonic() + OPEN_WAIT_S
+    leaves = asyncio.ensure_future(asked_to_leave.wait())
+    said = ""
+    while not leaves.done():
+        try:
+            await hf.open()
+        except StoreUnreachable as error:
+            if hf.environment.monotonic() > give_up_at:
+                raise
+            if not said:
+                said = f"{error}; trying again for {OPEN_WAIT_S:.0f} s"
+                view.say("waiting", said, wrong=True)
+            await asyncio.wait([leaves], timeout=OPEN_LOOK_S)
+        else:
+            leaves.cancel()
+            return True
+    return False
 
 
 async def _orphaned(pipe: int, view: NodeView) -> None:
