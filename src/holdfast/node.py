@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import log_fields
 from holdfast.agent import Agent
 from holdfast.agent.host import StepRef
 from holdfast.agent.loops import AgentLoops
@@ -41,7 +42,7 @@ from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
-from holdfast.workflow import log_records, registry
+from holdfast.workflow import registry
 from holdfast.workflow.declaration import declarations, offered
 
 log = logging.getLogger("holdfast.node")
@@ -149,7 +150,7 @@ class Node(Caller):
     async def start(self, first: str | None = None) -> None:
         """Register, let the supervisor look once for what is lost, claim the run `first`, and start the loops. No step
         is claimed before that run."""
-        log_records.install()
+        log_fields.install()
         self._begin_writing()
         await self._register()
         await self.bells.listen(self._heard)
