@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast import log_fields
-from holdfast.agent import Agent
+from holdfast.agent.agent import Agent
 from holdfast.agent.host import StepRef
 from holdfast.agent.loops import AgentLoops
 from holdfast.caller import WRITE_OUT_S, Caller

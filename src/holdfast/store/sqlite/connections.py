@@ -19,14 +19,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import apsw
 
-from holdfast.addresses import shown_address
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreGone, StoreUnreachable, StoreUnsupported
 from holdfast.store.sqlite import filesystem, forks
+from holdfast.store.sqlite.address import IN_MEMORY
 from holdfast.store.sqlite.faults import explain, explained
 
 log = logging.getLogger("holdfast.store")
@@ -56,21 +55,6 @@ takes about a millisecond, and a try some microseconds. With longer waits the fi
 want to write."""
 LONG_READS_MAX = 4
 """How many long queries run at a time. Each has its own thread and connection."""
-IN_MEMORY = ":memory:"
-
-
-def path_of(url: str) -> str:
-    """Return the path in a URL, as SQLite needs it: `sqlite:///relative.db`, `sqlite:////absolute.db` or
-    `sqlite://:memory:`."""
-    rest = unquote(url.removeprefix("sqlite:"))
-    name = rest[3:] if rest.startswith("///") else rest.removeprefix("//")
-    if name == IN_MEMORY:
-        return name
-    if not rest.startswith("///") or not name or name.endswith("/"):
-        raise StoreUnsupported(
-            f"{shown_address(url)!r} names no file: use sqlite:///file.db or sqlite:////folder/file.db"
-        )
-    return name
 
 
 class Connections:
