@@ -95,26 +95,27 @@ _OF_THE_CLIENT = {
 }
 
 
-class _Package(ModuleType):
-    """The package, whose public names are loaded when they are first used."""
+def __getattr__(name: str) -> Any:
+    if name in _OF_THE_CLIENT:
+        return getattr(import_module(_OF_THE_CLIENT[name]), name)
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    authoring = import_module("holdfast.authoring")
+    globals().update({each: getattr(authoring, each) for each in authoring.__all__})
+    return globals()[name]
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_THE_CLIENT:
-            return getattr(import_module(_OF_THE_CLIENT[name]), name)
-        if name not in __all__:
-            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-        authoring = import_module("holdfast.authoring")
-        vars(self).update({each: getattr(authoring, each) for each in authoring.__all__})
-        return vars(self)[name]
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps the decorator `workflow` in its place. When Python has imported the folder of that name, it would put the
+    folder there."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. When Python has imported the folder `workflow`, it would put the folder in the place of the
-        decorator."""
         if name not in __all__ or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *__all__})
 
 
 sys.modules[__name__].__class__ = _Package

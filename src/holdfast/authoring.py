@@ -17,7 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.model import RunState
 from holdfast.policy import Retry
-from holdfast.workflow import log_records as log_records  # from now on records say what they belong to
+from holdfast.workflow import log_records  # noqa: F401  from now on, log records say what they belong to
 from holdfast.workflow.here import here
 from holdfast.workflow.lint import HoldfastWarning
 from holdfast.workflow.markers import patched

@@ -28,7 +28,7 @@ from holdfast.environment import Environment, StoreClock
 from holdfast.errors import LeaseLost, NameTaken, StoreError
 from holdfast.heartbeat import heartbeat_type
 from holdfast.loops import cancel_all
-from holdfast.model import Ending, NewRun, Outcome, StepState
+from holdfast.model import POOL, ROLES, Ending, NewRun, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
 from holdfast.scheduler.block_watch import BlockWatch
@@ -38,18 +38,14 @@ from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
 from holdfast.store.operations import Close, HandBack, Hop, QuarantineStep, RetryStep, Save, Start, StepOp
 from holdfast.store.store import Store
-from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
+from holdfast.supervisor.supervisor import Supervisor
 from holdfast.workflow import registry
-from holdfast.workflow.declaration import declarations, offered
+from holdfast.workflow.declaration import declarations, offered, session_of
 
 log = logging.getLogger("holdfast.node")
-
-ROLES = ("scheduler", "agent", "supervisor")
-POOL = "pool"
-"""The role that the store shows for the process of a pool. Such a process hosts none of the `ROLES`."""
 
 Then = Callable[[Any], None]
 
@@ -473,11 +469,6 @@ class Node(Caller):
         are lost: they are only statistics."""
         if counts := self.durations.take(self.config.learn_rows_max):
             await self.store.durations.add_durations(counts)
-
-
-def session_of(environment: Environment) -> str:
-    """Return the origin of code that is in no file, such as code in a notebook."""
-    return f"a session on {environment.host} pid {environment.pid}"
 
 
 def _replacement(op: StepOp, error: BaseException) -> StepOp | None:
