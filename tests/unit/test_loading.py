@@ -15,7 +15,7 @@ except apsw.CantOpenError: pass
 """
 
 
-def loaded(code: str) -> tuple[set[str], set[str]]:
+def loaded(code: str) -> tuple[set[str], frozenset[str]]:
     """Run code in a process of its own. Return the modules of Holdfast, and the heavy packages, that it loads."""
     code += "\nimport sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
