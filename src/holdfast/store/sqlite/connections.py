@@ -44,9 +44,10 @@ CHECKPOINT_PAGES = 4000
 changes in many commits is moved once, and so little that a restart has not much to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
 """A log that has grown because somebody read for long is cut to this size."""
-STATEMENTS_KEPT = 512
-"""How many prepared statements apsw keeps at most. It keeps those that were used last. With fewer, a busy node compiles
-its rarer statements again at every use."""
+STATEMENTS_KEPT = 2048
+"""How many prepared statements apsw keeps. It puts a statement into the next place of a ring after each use, so it keeps
+those of this many last uses, and has each of them once. With fewer, a busy node compiles its rarer statements again at
+every use."""
 BUSY_S = 10.0
 """How long this process waits for another one that has the file's write lock, before it gives up."""
 RETRY_S = 0.0005
