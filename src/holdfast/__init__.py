@@ -1,37 +1,50 @@
-"""Holdfast: multi-step operations that either finish or undo themselves."""
+"""Holdfast: multi-step operations that either finish or undo themselves.
+
+The public names are loaded when one of them is first used, so that a process loads only what it needs: the process that
+renews a lease loads no workflows, and code that only declares workflows loads no store.
+"""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import (
-    Conflict,
-    HoldfastError,
-    InvalidInput,
-    Refused,
-    RetryIn,
-    RunFailed,
-    StepFailed,
-    StepTimeout,
-    Stop,
-    UpdateFailed,
-    WorkflowError,
-)
-from holdfast.model import RunState
-from holdfast.policy import Retry
-from holdfast.workflow.here import here
-from holdfast.workflow.lint import HoldfastWarning
-from holdfast.workflow.log_records import install as _install_log_records
-from holdfast.workflow.markers import patched
-from holdfast.workflow.signal import Signal
-from holdfast.workflow.step import step
-from holdfast.workflow.surroundings import continue_as_new, now, publish, random, set_progress, uuid4
-from holdfast.workflow.undo import keep, saga, undo_with
-from holdfast.workflow.update import Update
-from holdfast.workflow.workflow import workflow
+from holdfast import log_fields
 
 if TYPE_CHECKING:
+    from holdfast.authoring import (
+        Conflict,
+        HoldfastError,
+        HoldfastWarning,
+        InvalidInput,
+        Refused,
+        Retry,
+        RetryIn,
+        RunFailed,
+        RunState,
+        Signal,
+        StepFailed,
+        StepTimeout,
+        Stop,
+        Update,
+        UpdateFailed,
+        WorkflowError,
+        continue_as_new,
+        here,
+        keep,
+        now,
+        patched,
+        publish,
+        random,
+        saga,
+        set_progress,
+        step,
+        undo_with,
+        uuid4,
+        workflow,
+    )
     from holdfast.client import Holdfast
     from holdfast.info import RunInfo, RunView, StepInfo
     from holdfast.run import Run
@@ -73,9 +86,7 @@ __all__ = [
     "workflow",
 ]
 
-_install_log_records()
-
-_LOADED_WHEN_USED = {
+_OF_THE_CLIENT = {
     "Holdfast": "holdfast.client",
     "Run": "holdfast.client",
     "RunInfo": "holdfast.info",
@@ -84,13 +95,28 @@ _LOADED_WHEN_USED = {
 }
 
 
+def __getattr__(name: str) -> Any:
+    if name in _OF_THE_CLIENT:
+        return getattr(import_module(_OF_THE_CLIENT[name]), name)
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    authoring = import_module("holdfast.authoring")
+    globals().update({each: getattr(authoring, each) for each in authoring.__all__})
+    return globals()[name]
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
-    """Load the client when it is first used. It loads the store, which code that only declares workflows does not
-    need."""
-    if name in _LOADED_WHEN_USED:
-        return getattr(import_module(_LOADED_WHEN_USED[name]), name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+class _Package(ModuleType):
+    """Keeps the decorator `workflow` in its place. When Python has imported the folder of that name, it would put the
+    folder there."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in __all__ or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+log_fields.install()

@@ -20,7 +20,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from holdfast import codec
 from holdfast.actor import actor
@@ -48,6 +48,8 @@ from holdfast.info import RunInfo, cursor
 from holdfast.log_buffer import level_number
 from holdfast.model import (
     DEFAULT_NAMESPACE,
+    POOL,
+    ROLES,
     UPDATE_PREFIX,
     Answered,
     NewRun,
@@ -56,7 +58,6 @@ from holdfast.model import (
     RunState,
     SignalRow,
 )
-from holdfast.node import POOL, ROLES, Node, session_of
 from holdfast.programs import name_of
 from holdfast.run import Run, may_exist, unknown_run
 from holdfast.store import open_store
@@ -67,9 +68,12 @@ from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.workflow import options, outside
-from holdfast.workflow.declaration import check_signal, check_update, offered
+from holdfast.workflow.declaration import check_signal, check_update, offered, session_of
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from holdfast.node import Node
 
 log = logging.getLogger("holdfast.client")
 
@@ -102,8 +106,8 @@ class Holdfast:
     names the application that the code here belongs to. Without it, Holdfast derives the application from where the
     code was loaded."""
 
-    _node_type: type[Node] = Node
-    """The class of the nodes here. A simulation has another one."""
+    _node_type: type[Node] | None = None
+    """The class of the nodes here, if it is not `Node`. A simulation has another one."""
 
     def __init__(
         self,
@@ -188,7 +192,9 @@ class Holdfast:
         return self._new_node(store)
 
     def _new_node(self, store: Store) -> Node:
-        return self._node_type(
+        from holdfast.node import Node  # noqa: PLC0415  it brings the roles, which a caller does not need
+
+        return (self._node_type or Node)(
             store,
             roles=self._roles,
             labels=self._labels,
@@ -273,9 +279,9 @@ class Holdfast:
     def node(self) -> Node:
         """The node that hosts the roles of this process."""
         caller = self.caller
-        if not isinstance(caller, Node):
+        if not self._roles:
             raise HoldfastError("this Holdfast hosts no role: it was opened with roles=()")
-        return caller
+        return cast("Node", caller)
 
     @property
     def node_id(self) -> str | None:

@@ -5,7 +5,6 @@ Roles get an `Environment` as an argument. A simulation gives them one whose clo
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import resource
@@ -16,8 +15,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -38,7 +40,9 @@ class Threads:
         """One entry for each thread that waits and to which no call is about to come."""
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        from asyncio import get_running_loop  # noqa: PLC0415  a heart has no event loop, and asyncio is large
+
+        done: asyncio.Future[T] = get_running_loop().create_future()
         try:
             self._idle.pop()
         except IndexError:
@@ -122,7 +126,9 @@ class Environment:
     """A clock, in seconds, that never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        from asyncio import sleep  # noqa: PLC0415  as above
+
+        await sleep(seconds)
 
     def blocking(self, call: Callable[[], T]) -> Awaitable[T]:
         """Run a call that blocks (an fsync, a file lock) without stopping the event loop."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import os
@@ -15,13 +16,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import msgspec
-
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import StoreError
 from holdfast.interpreters import module_path, python
-from holdfast.store.heart import LAPSED, LEAVE, RECLAIMED, STALLED, HeartMessage, Order
+from holdfast.store.heart import LAPSED, LEAVE, RECLAIMED, STALLED, HeartMessage, Order, line_of
 from holdfast.store.nodes import Nodes
 
 log = logging.getLogger("holdfast.node")
@@ -163,14 +162,14 @@ class HeartProcess(Heartbeat):
         os.set_blocking(heart.stdin.fileno(), False)
         os.set_blocking(heart.stdout.fileno(), False)
         self._unread, self._beating = b"", False
-        self._say(msgspec.json.encode(order))
+        self._say(line_of(order))
         asyncio.get_running_loop().add_reader(heart.stdout.fileno(), self.look)
 
     def _say(self, line: bytes) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # the heart is gone, which `look` notices, or it does not read
-            os.write(self._process.stdin.fileno(), line + b"\n")
+            os.write(self._process.stdin.fileno(), line)
 
     def look(self) -> None:
         process = self._process
@@ -183,7 +182,7 @@ class HeartProcess(Heartbeat):
             gone = True
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            self._heard(msgspec.json.decode(line, type=HeartMessage))
+            self._heard(HeartMessage(**json.loads(line)))
         if gone and self._process is process:
             log.warning("the heart of node %s ended; the node starts another one", self._node)
             self._back_off()
@@ -219,7 +218,7 @@ class HeartProcess(Heartbeat):
         try:
             while True:
                 if self._process is not None:
-                    self._say(self._pulse().encode())
+                    self._say(self._pulse().encode() + b"\n")
                 elif self._restart_at <= self._environment.monotonic() < self.until:
                     self.start()
                 late = self._environment.monotonic() - self.sent > 2 * self._config.renew_s
@@ -234,7 +233,7 @@ class HeartProcess(Heartbeat):
     def _close_pipes(self) -> subprocess.Popen[bytes] | None:
         """Close the pipes to the heart, which makes it leave. Return its process."""
         if self._process is not None:
-            self._say(LEAVE)
+            self._say(LEAVE + b"\n")
         process, self._process = self._process, None
         if process is not None and process.stdin is not None and process.stdout is not None:
             asyncio.get_running_loop().remove_reader(process.stdout.fileno())

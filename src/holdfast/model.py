@@ -443,6 +443,11 @@ class NewSignal(msgspec.Struct, frozen=True):
     payload: bytes
 
 
+ROLES = ("scheduler", "agent", "supervisor")
+POOL = "pool"
+"""The role that the store shows for the process of a pool. Such a process hosts none of the `ROLES`."""
+
+
 class NodeRow(msgspec.Struct, frozen=True):
     """A node's row. `offers` is what the node can serve: workflows, steps and labels, as JSON."""
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent import Agent
+from holdfast import log_fields
+from holdfast.agent.agent import Agent
 from holdfast.agent.host import StepRef
 from holdfast.agent.loops import AgentLoops
 from holdfast.caller import WRITE_OUT_S, Caller
@@ -27,7 +28,7 @@ from holdfast.environment import Environment, StoreClock
 from holdfast.errors import LeaseLost, NameTaken, StoreError
 from holdfast.heartbeat import heartbeat_type
 from holdfast.loops import cancel_all
-from holdfast.model import Ending, NewRun, Outcome, StepState
+from holdfast.model import POOL, ROLES, Ending, NewRun, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
 from holdfast.scheduler.block_watch import BlockWatch
@@ -37,18 +38,14 @@ from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
 from holdfast.store.operations import Close, HandBack, Hop, QuarantineStep, RetryStep, Save, Start, StepOp
 from holdfast.store.store import Store
-from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
-from holdfast.workflow import log_records, registry
-from holdfast.workflow.declaration import declarations, offered
+from holdfast.supervisor.supervisor import Supervisor
+from holdfast.workflow import registry
+from holdfast.workflow.declaration import declarations, offered, session_of
 
 log = logging.getLogger("holdfast.node")
-
-ROLES = ("scheduler", "agent", "supervisor")
-POOL = "pool"
-"""The role that the store shows for the process of a pool. Such a process hosts none of the `ROLES`."""
 
 Then = Callable[[Any], None]
 
@@ -149,7 +146,7 @@ class Node(Caller):
     async def start(self, first: str | None = None) -> None:
         """Register, let the supervisor look once for what is lost, claim the run `first`, and start the loops. No step
         is claimed before that run."""
-        log_records.install()
+        log_fields.install()
         self._begin_writing()
         await self._register()
         await self.bells.listen(self._heard)
@@ -472,11 +469,6 @@ class Node(Caller):
         are lost: they are only statistics."""
         if counts := self.durations.take(self.config.learn_rows_max):
             await self.store.durations.add_durations(counts)
-
-
-def session_of(environment: Environment) -> str:
-    """Return the origin of code that is in no file, such as code in a notebook."""
-    return f"a session on {environment.host} pid {environment.pid}"
 
 
 def _replacement(op: StepOp, error: BaseException) -> StepOp | None:

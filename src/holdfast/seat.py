@@ -3,8 +3,8 @@ gives steps to the agent, and neither role knows the other."""
 
 from __future__ import annotations
 
-from holdfast.agent import Agent
-from holdfast.decider import Issue
+from holdfast.agent.agent import Agent
+from holdfast.decider.commands import Issue
 from holdfast.scheduler import SeatedStep
 
 

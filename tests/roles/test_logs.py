@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, InvalidInput, Run
+from holdfast import Holdfast, InvalidInput, Run, log_fields
 from holdfast.config import Config
 from holdfast.errors import RunFailed, UnknownRun
 from holdfast.logs import LogInfo
 from holdfast.model import LogPart
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Save
-from holdfast.workflow import log_records
 from tests.roles import logging_flows as flows
 from tests.roles.conftest import FAST, until
 
@@ -253,12 +252,12 @@ async def test_any_configuration_of_logging_will_do(hf: Holdfast, seen: Seen) ->
             {"version": 1, "disable_existing_loggers": False, "root": {"level": "INFO"}}
         )
         logging.setLogRecordFactory(lambda *args, **kwargs: wrapped(factory(*args, **kwargs)))
-        log_records.install()
+        log_fields.install()
         run = await hf.start(flows.order, 0)
         await run.result(20)
         assert len(await run.logs()) == 4
         logging.setLogRecordFactory(logging.LogRecord)  # ours is gone, and a node that starts puts it back
-        log_records.install()
+        log_fields.install()
         flows.log.info("extra", extra={"run": 1, "step": 2, "attempt": 3, "run_id": 4})
     finally:
         logging.setLogRecordFactory(factory)

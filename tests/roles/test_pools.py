@@ -16,7 +16,7 @@ from holdfast.pool.pool import Pool, PoolEvent
 from holdfast.pool.watch import Watch, file_versions
 from holdfast.store import open_store
 from holdfast.store.store import Store
-from holdfast.supervisor import Supervisor
+from holdfast.supervisor.supervisor import Supervisor
 from tests.store.conftest import run_sql
 from tests.store.made import begin, call, number_lane
 

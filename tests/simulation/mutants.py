@@ -15,7 +15,8 @@ from unittest.mock import patch
 from msgspec import structs
 
 from holdfast import breaker, policy
-from holdfast.agent import Agent, executor, outcome
+from holdfast.agent import executor, outcome
+from holdfast.agent.agent import Agent
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.places import Places
 from holdfast.agent.twins import TwinKeeper

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent import Agent
+from holdfast.agent.agent import Agent
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.executor import Executor
 from holdfast.agent.outcome import Raised

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
 from tests.simulation.parts import Parts
-from tests.simulation.simulation import DATABASE_ERROR, FAULTS_S, Result, simulate
+from tests.simulation.simulation import DATABASE_ERROR, FAULTS_S, Result, rare_garbage_collection, simulate
 from tests.simulation.sometimes import SOMETIMES
 
 CHUNK = 50
@@ -84,8 +84,9 @@ class Report:
 
 def play(seeds: Iterable[int]) -> Report:
     report, begun = Report(), time.process_time()
-    for seed in seeds:
-        report.add(simulate(seed))
+    with rare_garbage_collection():
+        for seed in seeds:
+            report.add(simulate(seed))
     report.cpu_s = time.process_time() - begun
     return report
 

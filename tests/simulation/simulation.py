@@ -61,6 +61,8 @@ RETRIES_S = 8.0
 """Until when operators retry what has ended."""
 LEASE_PRECISION_S = 0.02
 """How much longer a node may believe that it has its lease, because its clock is slow."""
+COLLECT_AFTER = (20_000, 5, 100)
+"""The limits of Python's garbage collector while a seed is played."""
 ROLES = ("scheduler", "agent", "supervisor")
 DATABASE_ERROR = "a database error"
 """Begins what is broken when SQLite refuses a statement."""
@@ -90,8 +92,10 @@ class Simulation(World):
         seed: int,
         trace: Callable[[str], None] | None = None,
         schedule: Schedule | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        """With a schedule, play what it says in place of what the seed draws."""
+        """With a schedule, play what it says in place of what the seed draws. `parts` are the seed's parts, if they are
+        drawn already."""
         self.dice = Random(f"simulation/{seed}")
         self.result = Result(seed)
         self._given = schedule
@@ -117,7 +121,7 @@ class Simulation(World):
             beat_s=0.7,
             replay_slice_steps=self.dice.choice((3, 100)),
         )
-        self.parts = Parts(seed, faults_s=FAULTS_S)
+        self.parts = parts or Parts(seed, faults_s=FAULTS_S)
         if self.parts.any:
             config = structs.replace(config, **self.parts.settings())
         for part in self.parts:
@@ -975,9 +979,10 @@ def alone(parts: Parts) -> Iterator[None]:
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
     """Let Python collect garbage rarely: a seed makes little of it and lasts for milliseconds, and looking for it took
-    an eighth of the time."""
+    an eighth of the time. Whoever plays many seeds does this around all of them: Python looks at once when the old limits
+    are back."""
     before = gc.get_threshold()
-    gc.set_threshold(20_000, 5, 100)
+    gc.set_threshold(*COLLECT_AFTER)
     try:
         yield
     finally:
@@ -992,7 +997,7 @@ def simulate(
     if schedule is not None:
         schedule.set_parts(parts)
     with rare_garbage_collection(), alone(parts):
-        simulation = Simulation(seed, trace, schedule)
+        simulation = Simulation(seed, trace, schedule, parts)
         try:
             return simulation.play()
         finally:

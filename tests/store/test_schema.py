@@ -7,6 +7,7 @@ from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
@@ -179,6 +180,13 @@ def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.Monke
     assert load(package, VERBS) == {"claim": "SELECT 1\nFROM a", "renew": "SELECT 2"}
 
 
+class Landed(msgspec.Struct):
+    """A noun of the next test."""
+
+    id: str
+    at: float
+
+
 def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fragment may use another one. The name of a noun is replaced by its columns."""
     package = package_with(
@@ -187,7 +195,7 @@ def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.Mo
         "-- name: claim\nSELECT {Landed(s)} FROM s WHERE {done(s)}\n-- fragment: never\n7\n"
         "-- fragment: done(x)\n({x}.at < {never})\n-- name: renew\nSELECT {Landed}\n",
     )
-    monkeypatch.setitem(NOUNS, "Landed", ("id", "at"))
+    monkeypatch.setitem(NOUNS, "Landed", (__name__, "Landed"))
     assert load(package, VERBS) == {
         "claim": "SELECT s.id, s.at FROM s WHERE (s.at < 7)",
         "renew": "SELECT id, at",

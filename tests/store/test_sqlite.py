@@ -19,7 +19,7 @@ from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, Start
 from holdfast.store.reads import RunFilter
 from holdfast.store.sqlite import connections, schema
-from holdfast.store.sqlite.connections import path_of
+from holdfast.store.sqlite.address import path_of
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
 from tests.store.made import (

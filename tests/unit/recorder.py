@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from holdfast import codec
-from holdfast.decider import Decider, Finish, Issue, Turn
+from holdfast.decider.commands import Finish, Issue, Turn
+from holdfast.decider.decider import Decider
 from holdfast.errors import Drift
 from holdfast.model import CANCEL, NewSignal, Outcome, SignalRow, StepKind, StepRow, StepState
 from holdfast.workflow.workflow import Workflow

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast import Signal, continue_as_new, now, publish, random, set_progress, step, uuid4, workflow
-from holdfast.decider import Decider
+from holdfast.decider.decider import Decider
 from holdfast.errors import Unreadable
 from holdfast.model import Outcome, StepKind, StepState
 from holdfast.workflow.workflow import Workflow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastWarning, Stop, continue_as_new, keep, patched, saga, step, workflow
-from holdfast.decider import Decider
+from holdfast.decider.decider import Decider
 from holdfast.errors import Bug, DefinitionError, Drift, WorkflowError
 from holdfast.model import Inherited, Outcome, StepKind, StepState
 from holdfast.workflow.markers import markers_of

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Signal, now, publish, random, set_progress, step, uuid4, workflow
-from holdfast.decider import Decider
+from holdfast.decider.decider import Decider
 from holdfast.errors import Drift
 from holdfast.model import Outcome, StepKind, StepState
 from holdfast.workflow.workflow import Workflow

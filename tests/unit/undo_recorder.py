@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast import codec
-from holdfast.decider import Turn
-from holdfast.decider.commands import Finish
+from holdfast.decider.commands import Finish, Turn
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.model import UNDO, Lane, Outcome, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
 from holdfast.workflow import registry

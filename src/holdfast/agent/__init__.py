@@ -1,3 +1,1 @@
 """The Agent claims steps that it can execute, executes them, and reports the outcomes. See agent.py."""
-
-from holdfast.agent.agent import Agent as Agent

@@ -25,7 +25,7 @@ from holdfast.agent.places import Places
 from holdfast.agent.tally import Tally
 from holdfast.agent.twins import TwinKeeper
 from holdfast.config import Config
-from holdfast.decider import Issue
+from holdfast.decider.commands import Issue
 from holdfast.decider.history import hold_note, unreadable
 from holdfast.durations import DurationCounts, step_name
 from holdfast.environment import Environment, StoreClock

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast import codec
-from holdfast.decider import Issue
+from holdfast.decider.commands import Issue
 from holdfast.decider.effect import undone_effect
 from holdfast.model import LogPart, effect_key
 from holdfast.policy import Retry

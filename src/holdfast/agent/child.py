@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import codec
+from holdfast import codec, log_fields
 from holdfast.agent.isolation import AttemptRequest, Message
 from holdfast.agent.outcome import Raised, execute
 from holdfast.decider.history import unreadable
@@ -118,7 +118,7 @@ class ChildProcess:
             keeper=None if request.log_level is None else ChildLogs(self, request.log_level),
         )
         here_var.set(at)
-        log_records.install()
+        log_fields.install()
         log_records.belong_to(at)
         return execute(step, bound, request.limit)
 

@@ -393,7 +393,11 @@ def _is_json(value: Any) -> bool:
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the author's frames: not those of Holdfast, asyncio or concurrent.futures."""
-    return [frame for frame in traceback.extract_tb(error.__traceback__) if _is_authors(frame.filename)]
+    trace = error.__traceback__
+    # `extract_tb` reads source files, and most frames outside of the author's are ours.
+    while trace is not None and not _is_authors(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return [frame for frame in traceback.extract_tb(trace) if _is_authors(frame.filename)]
 
 
 def _is_authors(file: str) -> bool:

@@ -28,7 +28,7 @@ from holdfast.commands.up import (
 )
 from holdfast.config import DEFAULT, Config
 from holdfast.interpreters import python
-from holdfast.node import POOL
+from holdfast.model import POOL
 from holdfast.pool.fleet import StopMode
 from holdfast.pool.local import LocalFleet
 from holdfast.pool.pool import Pool, PoolEvent

@@ -17,7 +17,7 @@ from holdfast.commands.event_loop import leaving, run_long
 from holdfast.commands.options import alerts_option, app_option, command, label_option
 from holdfast.config import DEFAULT, Config, OnBug
 from holdfast.errors import StoreError, StoreUnreachable
-from holdfast.node import ROLES
+from holdfast.model import ROLES
 from holdfast.pool import badge
 from holdfast.terminal import output
 from holdfast.terminal.node_view import NodeStatus, NodeView, view_for

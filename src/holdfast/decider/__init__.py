@@ -3,8 +3,3 @@
 `Decider` takes outcomes one at a time and answers with a `Turn`: what the workflow's code asked for. It does no I/O,
 starts no thread and reads no clock. The scheduler that drives it writes the turn and the delivery in one commit.
 """
-
-from holdfast.decider.commands import ChildRun, Finish, Issue, Turn, Wait
-from holdfast.decider.decider import Decider
-
-__all__ = ["ChildRun", "Decider", "Finish", "Issue", "Turn", "Wait"]

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from holdfast.decider import Decider
+from holdfast.decider.decider import Decider
 from holdfast.decider.loop import RunLoop
 
 log = logging.getLogger("holdfast.scheduler")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.config import Config
-from holdfast.decider import Decider
+from holdfast.decider.decider import Decider
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
 from holdfast.log_buffer import LogLimits

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from holdfast.decider import Decider, Turn
+from holdfast.decider.commands import Turn
+from holdfast.decider.decider import Decider
 from holdfast.decider.history import described, unreadable
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import Bug, Drift, HoldfastError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from holdfast import codec
-from holdfast.decider import Finish, Turn
+from holdfast.decider.commands import Finish, Turn
 from holdfast.decider.finish import interrupted
 from holdfast.model import CANCEL, UNDO, NewSignal, RunState
 from holdfast.scheduler.owned_run import Owned

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.config import Config
-from holdfast.decider import Issue
+from holdfast.decider.commands import Issue
 from holdfast.environment import StoreClock
 from holdfast.model import NewRun, StepKind, StepState
 from holdfast.scheduler.owned_run import Owned, Seat, SeatedStep

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.decider import Decider, Issue
+from holdfast.decider.commands import Issue
+from holdfast.decider.decider import Decider
 from holdfast.decider.undo_plan import Undoing
 from holdfast.model import DEFAULT_NAMESPACE, Outcome, RunRow, SignalRow
 from holdfast.scheduler.landmarks import Trace

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.config import Config
-from holdfast.decider import Decider, Turn
+from holdfast.decider.commands import Turn
+from holdfast.decider.decider import Decider
 from holdfast.decider.history import hold_note, why_held
 from holdfast.durations import DurationCounts
 from holdfast.environment import StoreClock

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from holdfast.addresses import shown_address
-from holdfast.config import DEFAULT, Config
-from holdfast.environment import Environment
 from holdfast.errors import StoreUnsupported
-from holdfast.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.environment import Environment
+    from holdfast.store.store import Store
 
 DIALECTS = {
     "sqlite": "holdfast.store.sqlite",
@@ -34,6 +37,9 @@ def dialect_of(url: str) -> ModuleType:
     return import_module(f"{package}.dialect")
 
 
-def open_store(url: str, environment: Environment, config: Config = DEFAULT) -> Store:
+def open_store(url: str, environment: Environment, config: Config | None = None) -> Store:
     """Return the store at `url`. It is not connected yet: call `await store.open()`."""
-    return Store(dialect_of(url).open_database(url, environment, config))
+    from holdfast.config import DEFAULT  # noqa: PLC0415  a heart needs the dialect alone
+    from holdfast.store.store import Store  # noqa: PLC0415
+
+    return Store(dialect_of(url).open_database(url, environment, config or DEFAULT))

@@ -15,15 +15,13 @@ A heart may change only the lease of the node that started it. It must never
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
-
-import msgspec
+from typing import NamedTuple, Protocol
 
 from holdfast.environment import Environment
 
@@ -40,7 +38,7 @@ LOOK_S = 0.002
 READ_BYTES = 65_536
 
 
-class Order(msgspec.Struct):
+class Order(NamedTuple):
     """What a node asks of its heart, when it starts it."""
 
     url: str
@@ -53,7 +51,7 @@ class Order(msgspec.Struct):
     """When the last renewal was sent, on the monotonic clock. All processes of a host share that clock."""
 
 
-class HeartMessage(msgspec.Struct, omit_defaults=True):
+class HeartMessage(NamedTuple):
     """What a heart writes to its node: a renewal with the monotonic times when it was sent and answered, or trouble, or
     why the heart ends."""
 
@@ -62,6 +60,11 @@ class HeartMessage(msgspec.Struct, omit_defaults=True):
     store_now: float | None = None
     trouble: str | None = None
     end: str | None = None
+
+
+def line_of(said: Order | HeartMessage) -> bytes:
+    """Return an order or a message as it is sent through the pipe."""
+    return json.dumps(said._asdict()).encode() + b"\n"
 
 
 class Renewer(Protocol):
@@ -173,7 +176,7 @@ class Heart:
         return True
 
     def say(self, message: HeartMessage) -> None:
-        os.write(1, msgspec.json.encode(message) + b"\n")
+        os.write(1, line_of(message))
 
     def close(self) -> None:
         if self._renewer is not None:
@@ -202,6 +205,8 @@ def is_stopped(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except OSError:
+        import subprocess  # noqa: PLC0415  only where there is no /proc
+
         command = ["ps", "-o", "state=", "-p", str(pid)]
         state = subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()  # noqa: S603
     return state[:1] in {"T", "t"}
@@ -218,7 +223,7 @@ def main() -> None:
         if not read:
             sys.exit(0)
         line += read
-    heart = Heart(msgspec.json.decode(line, type=Order), Environment())
+    heart = Heart(Order(**json.loads(line)), Environment())
     try:
         end = heart.beat()
         if end is not None:

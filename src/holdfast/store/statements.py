@@ -1,7 +1,8 @@
 """Loads the SQL files of a dialect.
 
 The loader is strict. It raises if a statement or a fragment is missing, is defined twice or is not used. So a mistake
-shows when a process starts, and not when the statement is first needed.
+shows when a process starts, and not when the statement is first needed. Only the columns of nouns are filled in later,
+so that a heart, whose statements name no noun, need not load the model.
 
     -- name: verb                     begins a statement; the comments before it are about it
     -- fragment: name(x)              begins a piece of SQL that statements share; {name(s)} inserts it, with s for {x}
@@ -11,39 +12,34 @@ shows when a process starts, and not when the statement is first needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from importlib.resources import files
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
-
-from holdfast import model
-from holdfast.store import answers
 
 _HEAD = re.compile(r"^--\s*(name|fragment):\s*(\w+)(?:\((\w+)\))?\s*$")
 _USE = re.compile(r"\{(\w+)(?:\(([^(){}]*)\))?\}")
 
-NOUNS: Mapping[str, tuple[str, ...]] = {
-    noun.__name__.removesuffix("Row"): noun.__struct_fields__
-    for noun in (
-        model.Alert,
-        model.Attempt,
-        model.Breaker,
-        model.Declaration,
-        model.Delivery,
-        model.Hold,
-        model.JournalEntry,
-        model.LogRow,
-        model.NodeRow,
-        model.Quarantined,
-        model.RunRow,
-        model.SignalRow,
-        model.StepRow,
-        model.Twin,
-        answers.ClaimedStep,
-        answers.LostStep,
-        answers.SeenNode,
-    )
+MODEL, ANSWERS = "holdfast.model", "holdfast.store.answers"
+NOUNS: dict[str, tuple[str, str]] = {
+    name.removesuffix("Row"): (module, name)
+    for module, names in {
+        MODEL: (
+            "Alert Attempt Breaker Declaration Delivery Hold JournalEntry LogRow NodeRow Quarantined RunRow SignalRow "
+            "StepRow Twin"
+        ),
+        ANSWERS: "ClaimedStep LostStep SeenNode",
+    }.items()
+    for name in names.split()
 }
-"""Classes whose fields are columns of a table, by the name that statements use for them."""
+"""Classes whose fields are columns of a table, as (module, class), by the name that statements use for them."""
+
+
+def columns(noun: str) -> tuple[str, ...]:
+    """Return the columns of a noun, in the order of its fields."""
+    module, name = NOUNS[noun]
+    fields: tuple[str, ...] = getattr(import_module(module), name).__struct_fields__
+    return fields
 
 
 class Fragment(NamedTuple):
@@ -51,7 +47,26 @@ class Fragment(NamedTuple):
     text: str
 
 
-def read_statements(package: str) -> dict[str, str]:
+class Statements(Mapping[str, str]):
+    """Statements by verb. The columns of nouns are inserted when a statement is first asked for."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts, self._whole = texts, dict[str, str]()
+
+    def __getitem__(self, verb: str) -> str:
+        whole = self._whole.get(verb)
+        if whole is None:
+            whole = self._whole[verb] = _USE.sub(_columns, self._texts[verb])
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def read_statements(package: str) -> Statements:
     """Return all statements in the `statements` folder of `package`, by verb, with their fragments inserted."""
     found: dict[str, str] = {}
     fragments: dict[str, Fragment] = {}
@@ -66,24 +81,24 @@ def read_statements(package: str) -> dict[str, str]:
     whole = {verb: _filled_in(text, fragments, used, f"{package}: {verb}") for verb, text in found.items()}
     if unused := fragments.keys() - used:
         raise ValueError(f"{package}: no statement uses the fragments {', '.join(sorted(unused))}")
-    return whole
+    return Statements(whole)
 
 
-def load(package: str, verbs: Iterable[str]) -> dict[str, str]:
+def load(package: str, verbs: Iterable[str]) -> Statements:
     """Return the statements of `package`. Raise unless their verbs are exactly these."""
     found, wanted = read_statements(package), set(verbs)
-    if missing := wanted - found.keys():
+    known = set(found)
+    if missing := wanted - known:
         raise ValueError(f"{package}: no statement for {', '.join(sorted(missing))}")
-    if unused := found.keys() - wanted:
+    if unused := known - wanted:
         raise ValueError(f"{package}: no verb uses the statements {', '.join(sorted(unused))}")
     return found
 
 
 def _blocks(package: str) -> Iterable[tuple[str, str, str | None, str]]:
     """Return every block of every file: (`name` or `fragment`, the block's name, its parameter, its text)."""
-    for file in sorted(files(package).joinpath("statements").iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".sql"):
-            continue
+    (folder,) = import_module(package).__path__
+    for file in sorted(Path(folder, "statements").glob("*.sql")):
         head: re.Match[str] | None = None
         lines: list[str] = []
         for line in [*file.read_text("utf-8").splitlines(), "-- name: end"]:
@@ -97,12 +112,16 @@ def _blocks(package: str) -> Iterable[tuple[str, str, str | None, str]]:
             head, lines = begins, []
 
 
+def _columns(use: re.Match[str]) -> str:
+    prefix = "" if use[2] is None else f"{use[2]}."
+    return ", ".join(prefix + column for column in columns(use[1]))
+
+
 def _filled_in(text: str, fragments: Mapping[str, Fragment], used: set[str], where: str) -> str:
     def inserted(use: re.Match[str]) -> str:
         name, argument = use[1], use[2]
         if name in NOUNS:
-            prefix = "" if argument is None else f"{argument}."
-            return ", ".join(prefix + column for column in NOUNS[name])
+            return use[0]
         if name not in fragments:
             raise ValueError(f"{where}: there is no fragment {name!r}")
         parameter, body = fragments[name]

@@ -1,3 +1,1 @@
 """The Supervisor: finds what is lost, overdue or without an owner, and mends it. See supervisor.py."""
-
-from holdfast.supervisor.supervisor import Supervisor as Supervisor

@@ -11,7 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import codec
-from holdfast.decider import Decider, Turn
+from holdfast.decider.commands import Turn
+from holdfast.decider.decider import Decider
 from holdfast.decider.history import SHOWN_CHARS, described
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import RUN_ENDED

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from holdfast.agent import Agent
+from holdfast.agent.agent import Agent
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.claims import Claimer
 from holdfast.agent.executor import Executor

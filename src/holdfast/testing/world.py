@@ -35,7 +35,8 @@ from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreUnreachable
-from holdfast.node import ROLES, Node
+from holdfast.model import ROLES
+from holdfast.node import Node
 from holdfast.store.bell import Bell
 from holdfast.store.database import Session, StoreCall
 from holdfast.store.sqlite import schema

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from holdfast.codec.schema import ANYTHING, Schema, check, data_option, schema_of
+from holdfast.environment import Environment
 from holdfast.errors import DefinitionError, InvalidInput, RunError, UnknownSignal, UnknownUpdate
 from holdfast.model import DEFAULT_NAMESPACE, Declaration
 from holdfast.store.origins import Offers, Source
@@ -70,6 +71,11 @@ _decoder = msgspec.json.Decoder(TakenSignals)
 
 
 # --- what a node writes into the store --------------------------------------------------------------------------------
+
+
+def session_of(environment: Environment) -> str:
+    """Return the origin of code that is in no file, such as code in a notebook."""
+    return f"a session on {environment.host} pid {environment.pid}"
 
 
 def offered(roles: Collection[str], app: str | None, session: str) -> Offers:

@@ -1,15 +1,12 @@
-"""Gives every log record what it belongs to: the run, and the step and the attempt, or the workflow.
-
-`logging` calls the record factory for each record that its levels let through, whatever handlers, filters and formats
-there are. So this works with any configuration, whenever it is made, and changes none. The factory also passes each
-record on to whoever keeps what a step or a workflow logs.
+"""Says what a log record belongs to: the run, and the step and the attempt, or the workflow. `holdfast.log_fields` asks
+for each record. This also passes the record on to whoever keeps what a step or a workflow logs.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
+from holdfast import log_fields
 from holdfast.decider.loop import RunLoop, running
 from holdfast.model import LogLine
 from holdfast.workflow.here import Attempting, here_var
@@ -31,29 +28,6 @@ def belong_to(at: Attempting) -> None:
     _process = at
 
 
-def install() -> None:
-    """Wrap the record factory, unless it is wrapped already. Whoever wraps it after us still calls ours; if somebody
-    replaced it instead, this wraps theirs."""
-    inner = logging.getLogRecordFactory()
-    probe = inner("holdfast.probe", logging.DEBUG, "", 0, "", (), None)
-    if hasattr(probe, "holdfast_run"):
-        return
-
-    def make_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        record = inner(*args, **kwargs)
-        # The names have a prefix, because `logging` refuses a call whose `extra` has the name of an attribute.
-        record.holdfast_run = record.holdfast_workflow = record.holdfast_step = ""
-        record.holdfast_attempt = 0
-        loop = running()
-        if loop is not None:  # this comes first: workflow code may have inherited the context of a step
-            _of_workflow(loop, record)
-        elif (at := here_var.get() or _process) is not None:
-            _of_step(at.outermost, record)
-        return record
-
-    logging.setLogRecordFactory(make_record)
-
-
 def handle(line: LogLine, at: Attempting) -> None:
     """Let the handlers of this process handle what an isolated step has logged in its own process."""
     logger, level = logging.getLogger(line.logger), logging.getLevelName(line.level)
@@ -66,6 +40,14 @@ def handle(line: LogLine, at: Attempting) -> None:
         logger.handle(record)
     except Exception:  # noqa: BLE001, S110  a handler of the author's failed; the line is kept all the same
         pass
+
+
+def _fill(record: logging.LogRecord) -> None:
+    loop = running()
+    if loop is not None:  # this comes first: workflow code may have inherited the context of a step
+        _of_workflow(loop, record)
+    elif (at := here_var.get() or _process) is not None:
+        _of_step(at.outermost, record)
 
 
 def _of_workflow(loop: RunLoop, record: logging.LogRecord) -> None:
@@ -93,3 +75,6 @@ def _name(at: Attempting, record: logging.LogRecord) -> None:
 
 def _is_authors(record: logging.LogRecord) -> bool:
     return not record.name.startswith(ENGINE) or record.name == WORKFLOW
+
+
+log_fields.fill = _fill

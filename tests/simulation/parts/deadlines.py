@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from holdfast.decider import Decider
+from holdfast.decider.decider import Decider
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE
 from holdfast.scheduler import scheduler

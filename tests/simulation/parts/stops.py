@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent import Agent
+from holdfast.agent.agent import Agent
 from holdfast.heartbeat import Heartbeat
 from holdfast.store.writer import Writer
 from holdfast.testing.world import Process

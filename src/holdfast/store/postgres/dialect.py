@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.addresses import has_raw_password, shown_address
-from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnsupported
-from holdfast.store.database import Database
 from holdfast.store.heart import Order, Renewer
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.store.database import Database
 
 IS_LOCAL = False
 """The store is a server, and a commit waits for the server's disk."""

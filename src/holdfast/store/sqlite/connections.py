@@ -19,14 +19,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import apsw
 
-from holdfast.addresses import shown_address
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreGone, StoreUnreachable, StoreUnsupported
 from holdfast.store.sqlite import filesystem, forks
+from holdfast.store.sqlite.address import IN_MEMORY
 from holdfast.store.sqlite.faults import explain, explained
 
 log = logging.getLogger("holdfast.store")
@@ -45,9 +44,10 @@ CHECKPOINT_PAGES = 4000
 changes in many commits is moved once, and so little that a restart has not much to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
 """A log that has grown because somebody read for long is cut to this size."""
-STATEMENTS_KEPT = 512
-"""How many prepared statements apsw keeps at most. It keeps those that were used last. With fewer, a busy node compiles
-its rarer statements again at every use."""
+STATEMENTS_KEPT = 2048
+"""How many prepared statements apsw keeps. It puts a statement into the next place of a ring after each use, so it keeps
+those of this many last uses, and has each of them once. With fewer, a busy node compiles its rarer statements again at
+every use."""
 BUSY_S = 10.0
 """How long this process waits for another one that has the file's write lock, before it gives up."""
 RETRY_S = 0.0005
@@ -56,21 +56,6 @@ takes about a millisecond, and a try some microseconds. With longer waits the fi
 want to write."""
 LONG_READS_MAX = 4
 """How many long queries run at a time. Each has its own thread and connection."""
-IN_MEMORY = ":memory:"
-
-
-def path_of(url: str) -> str:
-    """Return the path in a URL, as SQLite needs it: `sqlite:///relative.db`, `sqlite:////absolute.db` or
-    `sqlite://:memory:`."""
-    rest = unquote(url.removeprefix("sqlite:"))
-    name = rest[3:] if rest.startswith("///") else rest.removeprefix("//")
-    if name == IN_MEMORY:
-        return name
-    if not rest.startswith("///") or not name or name.endswith("/"):
-        raise StoreUnsupported(
-            f"{shown_address(url)!r} names no file: use sqlite:///file.db or sqlite:////folder/file.db"
-        )
-    return name
 
 
 class Connections:

@@ -20,8 +20,9 @@ from holdfast.store.bell import Bell
 from holdfast.store.database import Database, Processes, Session, StoreCall
 from holdfast.store.rows import start_row
 from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.address import path_of
 from holdfast.store.sqlite.clock import Clock
-from holdfast.store.sqlite.connections import BUSY_S, RETRY_S, Connections, path_of
+from holdfast.store.sqlite.connections import BUSY_S, RETRY_S, Connections
 from holdfast.store.sqlite.faults import explain
 from holdfast.store.sqlite.processes import LockedProcesses
 from holdfast.store.sqlite.session import SqliteSession

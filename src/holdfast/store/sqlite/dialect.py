@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.store.database import Database
 from holdfast.store.heart import Order, Renewer
-from holdfast.store.sqlite.connections import IN_MEMORY, path_of
-from holdfast.store.sqlite.database import SqliteDatabase
-from holdfast.store.sqlite.heart import SqliteRenewer
+from holdfast.store.sqlite.address import IN_MEMORY, path_of
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.store.database import Database
 
 IS_LOCAL = True
 """The store is a file on this host, and a commit waits for this host's disk."""
 
 
 def open_database(url: str, environment: Environment, config: Config) -> Database:
+    from holdfast.store.sqlite.database import SqliteDatabase  # noqa: PLC0415  a heart does not need it
+
     return SqliteDatabase(url, environment, config)
 
 
 def open_renewer(order: Order) -> Renewer:
+    from holdfast.store.sqlite.heart import SqliteRenewer  # noqa: PLC0415  only a heart needs it
+
     return SqliteRenewer(order.url, order.node, order.lease_s, Environment())
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import apsw
 
 from holdfast.environment import Environment
+from holdfast.store.sqlite.address import path_of
 from holdfast.store.sqlite.clock import Clock
-from holdfast.store.sqlite.connections import path_of
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 
