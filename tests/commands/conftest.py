@@ -1,10 +1,11 @@
-"""Runs the real command as a process of its own, in a folder of its own that has the program app.py."""
+"""Runs the real command as a process of its own, in a folder of its own that has the program app.py. Most of these
+processes are forked from one that has imported Holdfast; tests/commands/test_help.py and test_terminal.py start the
+installed script as a shell does."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.forkserver import HOLDFAST, Forked
+
 DEADLINE_S = 30.0
-HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+AT_START = ("PYTHON", "LC_", "LANG")
+"""Variables that Python reads when it starts."""
 
 
 class Ended(NamedTuple):
@@ -48,7 +52,8 @@ class Cli:
         self, *arguments: str, stdin: int = subprocess.DEVNULL, **environment: str
     ) -> subprocess.Popen[str]:
         """Start a command and do not wait for it. It leads a process group of its own."""
-        process = subprocess.Popen(
+        kind = subprocess.Popen if any(name.startswith(AT_START) for name in environment) else Forked
+        process = kind(
             [HOLDFAST, *arguments],
             cwd=self.folder,
             env={**os.environ, "HOLDFAST_STORE": self.store, "NO_COLOR": "1", **environment},
