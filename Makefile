@@ -3,6 +3,9 @@ PYTHON ?= python3
 UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
+# The tests start thousands of processes: each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test every versions pythons chaos bench compare pairs figures mutants check lint format setup clean
 

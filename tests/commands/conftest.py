@@ -49,7 +49,11 @@ class Cli:
         return ended
 
     def start(
-        self, *arguments: str, stdin: int = subprocess.DEVNULL, **environment: str
+        self,
+        *arguments: str,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        **environment: str,
     ) -> subprocess.Popen[str]:
         """Start a command and do not wait for it. It leads a process group of its own."""
         kind = subprocess.Popen if any(name.startswith(AT_START) for name in environment) else Forked
@@ -58,7 +62,7 @@ class Cli:
             cwd=self.folder,
             env={**os.environ, "HOLDFAST_STORE": self.store, "NO_COLOR": "1", **environment},
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -70,7 +74,7 @@ class Cli:
         """Wait for a command to end. It must not have printed a traceback."""
         out, errors = process.communicate(given, timeout=DEADLINE_S * 2)
         assert "Traceback" not in errors, errors
-        return Ended(process.returncode, out, errors)
+        return Ended(process.returncode, out or "", errors)
 
     def effects(self) -> list[str]:
         """Return what the steps did to the world, in order."""
