@@ -1,7 +1,9 @@
 """Fixtures for the whole suite: both stores, and one PostgreSQL for all processes of a test session."""
 
 import asyncio
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -42,6 +44,10 @@ LONG = re.compile(
 )
 """Tests that `make test` leaves to `make every`: claims about a layer above the stores, on the other store, and
 scenarios that take many seconds. `make chaos` runs the scenarios of `tests/chaos` for longer."""
+MEMORY = Path("/dev/shm")  # noqa: S108  pytest makes a folder there that is ours alone
+"""A file system in memory, for the folders of the tests. A commit does not wait for a disk there. What a killed process
+has written survives it all the same."""
+ROOM_BYTES = 2 << 30
 SERVER_FOLDER = pytest.StashKey[Path]()
 CLEANUP = pytest.StashKey[ExitStack]()
 
@@ -49,11 +55,18 @@ CLEANUP = pytest.StashKey[ExitStack]()
 def pytest_configure(config: pytest.Config) -> None:
     """Create the server's folder in the main process for the session. The server starts when a test first needs it."""
     worker = getattr(config, "workerinput", None)
+    if worker is None and has_room(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if worker is not None:
         config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
     else:
         config.stash[CLEANUP] = ExitStack()
         config.stash[SERVER_FOLDER] = config.stash[CLEANUP].enter_context(postgres.locked_folder(hasty=True))
+
+
+def has_room(folder: Path) -> bool:
+    """True if the files of all tests that run at once have room there, with much to spare."""
+    return folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > ROOM_BYTES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
