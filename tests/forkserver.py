@@ -134,6 +134,14 @@ class Forked(subprocess.Popen[str]):
         return self.returncode
 
 
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `holdfast …` to its end."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked([HOLDFAST, *words], text=True, **streams) as process:
+        out, errors = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, process.returncode, out, errors)
+
+
 # --- in the parent -----------------------------------------------------------------------------------------------------
 
 

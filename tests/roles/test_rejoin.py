@@ -50,7 +50,7 @@ async def test_a_process_whose_lease_was_lost_joins_again(store_url: str) -> Non
         Door.open.set()
         await hf.store.nodes.retire(first)
         await until(lambda: hf.node.id != first and hf.node.started)
-        assert await run.result(20) == 7
+        assert await run.result(60) == 7
 
 
 async def test_a_node_that_loses_its_lease_while_it_leaves_is_not_replaced(store_url: str) -> None:
