@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,8 @@ LONG = re.compile(
     | tests/chaos/test_processes\.py::test_a_stopped
     | tests/roles/test_children\.py::test_a_crash_anywhere.*\[postgres
     | tests/roles/test_undo_everywhere\.py::.*\[postgres.*(confirm|car|hotel|deposit|withdraw|-[01]\])
+    | tests/roles/test_changed_code\.py::.*\[postgres-(?!a\ bug|the\ same|saved)
+    | tests/roles/test_(bugs|maps)\.py::test_a.*crash.*\[postgres
     | tests/roles/test_retry\.py::test_a_crash_anywhere_in_a_retry.*\[postgres
     | tests/roles/test_quarantine\.py::test_(a_crash_anywhere|an_undo|a_step_that_kills.*(segv|exit)).*\[postgres
     | tests/roles/test_leavings\.py::.*\[postgres
@@ -54,6 +57,8 @@ CLEANUP = pytest.StashKey[ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Create the server's folder in the main process for the session. The server starts when a test first needs it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts jobs in the background like this
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = getattr(config, "workerinput", None)
     if worker is None and has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

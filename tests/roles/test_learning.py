@@ -94,18 +94,20 @@ async def test_a_straggler_is_reported_while_it_lasts(hf: Holdfast, tmp_path: Pa
     await until_stored(known)
     run = await hf.start(flows.waits, str(tmp_path), ["late"])
 
+    async def raised() -> list[tuple[str, str]]:
+        """A busy machine may have made stragglers of other steps."""
+        return [(one.kind, one.level) for one in await hf.store.alerts.open_alerts(50) if one.run_id == run.id]
+
     async def is_raised() -> bool:
-        return [one.kind for one in await hf.store.alerts.open_alerts(10)] == [AlertKind.STRAGGLER]
+        return await raised() == [(AlertKind.STRAGGLER, "info")]
 
     await until_stored(is_raised)
-    (alert,) = await hf.store.alerts.open_alerts(10)
-    assert (alert.run_id, alert.level) == (run.id, "info")
     assert "longer than such steps usually take" in await run.why()
     (tmp_path / "late").touch()
     await run.result(60)
 
     async def over() -> bool:
-        return await hf.store.alerts.open_alerts(10) == []
+        return await raised() == []
 
     await until_stored(over)
 
