@@ -78,7 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if LONG.match(item.nodeid):
             item.add_marker(pytest.mark.long)
-        if item.nodeid.startswith("tests/chaos/"):  # each keeps a core busy: one after the other, beside other tests
+        if item.nodeid.startswith(
+            "tests/chaos/"
+        ):  # each keeps a core busy: one after the other, beside other tests
             item.add_marker(pytest.mark.xdist_group("chaos"))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.forkserver import HOLDFAST, Forked
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 AT_START = ("PYTHON", "LC_", "LANG")
 """Variables that Python reads when it starts."""
 
@@ -75,6 +75,10 @@ class Cli:
         out, errors = process.communicate(given, timeout=DEADLINE_S * 2)
         assert "Traceback" not in errors, errors
         return Ended(process.returncode, out or "", errors)
+
+    def fallen(self) -> list[Ended]:
+        """Return the commands that were started, and have ended with an error by themselves."""
+        return [self.end(process) for process in self._started if (process.poll() or 0) > 0]
 
     def effects(self) -> list[str]:
         """Return what the steps did to the world, in order."""

@@ -96,7 +96,9 @@ async def test_a_straggler_is_reported_while_it_lasts(hf: Holdfast, tmp_path: Pa
 
     async def raised() -> list[tuple[str, str]]:
         """A busy machine may have made stragglers of other steps."""
-        return [(one.kind, one.level) for one in await hf.store.alerts.open_alerts(50) if one.run_id == run.id]
+        return [
+            (one.kind, one.level) for one in await hf.store.alerts.open_alerts(50) if one.run_id == run.id
+        ]
 
     async def is_raised() -> bool:
         return await raised() == [(AlertKind.STRAGGLER, "info")]

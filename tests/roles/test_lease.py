@@ -21,7 +21,7 @@ from holdfast.store import open_store
 from holdfast.store.heart import Heart, HeartMessage, Order
 from holdfast.store.nodes import Nodes
 
-LEASE_S = 1.0
+LEASE_S = 3.0
 QUICK = Config(lease_s=LEASE_S, renew_s=LEASE_S / 5, poll_s=0.1, beat_s=0.1, sweep_s=0.1, heart=False)
 
 began: Counter[str] = Counter()

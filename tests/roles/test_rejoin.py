@@ -11,7 +11,7 @@ from holdfast import Holdfast, step, workflow
 from holdfast.config import Config
 from tests.roles.conftest import until
 
-CONFIG = Config(lease_s=2.0, renew_s=0.1, heart=False)
+CONFIG = Config(lease_s=60.0, renew_s=0.1, heart=False)
 
 
 class Door:
