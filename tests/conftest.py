@@ -47,7 +47,7 @@ LONG = re.compile(
 )
 """Tests that `make test` leaves to `make every`: claims about a layer above the stores, on the other store, and
 scenarios that take many seconds. `make chaos` runs the scenarios of `tests/chaos` for longer."""
-MEMORY = Path("/dev/shm")  # noqa: S108  pytest makes a folder there that is ours alone
+MEMORY = Path("/dev/shm")
 """A file system in memory, for the folders of the tests. A commit does not wait for a disk there. What a killed process
 has written survives it all the same."""
 ROOM_BYTES = 2 << 30

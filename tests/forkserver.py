@@ -136,8 +136,8 @@ class Forked(subprocess.Popen[str]):
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `holdfast …` to its end."""
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with Forked([HOLDFAST, *words], text=True, **streams) as process:
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with Forked([HOLDFAST, *words], text=True, stdin=nothing, stdout=pipe, stderr=pipe) as process:
         out, errors = process.communicate(timeout=60)
     return subprocess.CompletedProcess(words, process.returncode, out, errors)
 
@@ -154,12 +154,12 @@ def serve(connection: socket.socket) -> list[str] | None:
     signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
     children: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([connection, bell], [], [])
+        ready, _, _ = select.select([connection.fileno(), bell], [], [])
         if bell in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(bell, 4096)
             bury(children)
-        if connection not in ready:
+        if connection.fileno() not in ready:
             continue
         header, descriptors, _, _ = socket.recv_fds(connection, HEADER_BYTES, 4)
         if not header:
@@ -207,7 +207,7 @@ def main() -> None:
     if words is not None:
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             old = getattr(sys, name)
-            new = open(number, old.mode, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: PTH123, SIM115
+            new = open(number, old.mode, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
             new.reconfigure(line_buffering=old.line_buffering)
             setattr(sys, name, new)
             setattr(sys, f"__{name}__", new)

@@ -42,7 +42,7 @@ class Cli:
 
     def __call__(self, *arguments: str, given: str = "", code: int | None = 0, **environment: str) -> Ended:
         """Run a command to its end, and check its exit code."""
-        process = self.start(*arguments, stdin=subprocess.PIPE, **environment)
+        process = self.start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **environment)
         ended = self.end(process, given)
         if code is not None:
             assert ended.code == code, ended

@@ -9,7 +9,8 @@ from shutil import which
 import apsw
 import pytest
 
-from tests.commands.conftest import HOLDFAST, Cli
+from tests.commands.conftest import Cli
+from tests.forkserver import HOLDFAST
 
 FILES = {
     "syntax.py": "x = 1\ndef f(:\n    pass\n",

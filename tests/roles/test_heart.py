@@ -110,7 +110,7 @@ async def test_a_process_stopped_beyond_its_lease_cannot_write(store_url: str, t
         await until(lambda: bool(hearts_of(first.pid)))
         os.kill(first.pid, signal.SIGSTOP)
         async with asyncio.timeout(LONG_S):
-            while (node := await node_of(hf, first.pid)).retired_at is None:
+            while (node := await node_of(hf, first.pid)).retired_at is None:  # noqa: ASYNC110  the store gives no event
                 await asyncio.sleep(0.02)
         async with node_process(store_url, "agent") as second:
             await until(lambda: "block gate attempt 2" in effects(folder))

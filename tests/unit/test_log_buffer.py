@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-import pytest
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
