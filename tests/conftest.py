@@ -78,10 +78,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if LONG.match(item.nodeid):
             item.add_marker(pytest.mark.long)
-        if item.nodeid.startswith(
-            "tests/chaos/"
-        ):  # each keeps a core busy: one after the other, beside other tests
-            item.add_marker(pytest.mark.xdist_group("chaos"))
+    items[:] = spread(items)
+
+
+def spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with those of `tests/chaos` between the other files: each of them keeps several processes busy, so
+    they should not run at the same time."""
+    files: dict[str, list[pytest.Item]] = {}
+    heavy: list[pytest.Item] = []
+    for item in items:
+        if item.nodeid.startswith("tests/chaos/"):
+            heavy.append(item)
+        else:
+            files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    places = sum(not file.startswith("tests/unit/") for file in files)  # those come last, and are short
+    order: list[pytest.Item] = []
+    for place, tests in enumerate(files.values()):
+        due = len(heavy) * (place + 1) // max(places, 1)
+        order += heavy[len(heavy) * place // max(places, 1) : due]
+        order += tests
+    return order if files else heavy
 
 
 @pytest.hookimpl(optionalhook=True)
