@@ -98,10 +98,12 @@ class LogTake:
         known, size, last_at = self._ends.get(place, (row.first_line, row.first_byte, 0.0))
         if row.first_line + row.lines <= known and place in self._ends:
             return
+        lines = _decoder.decode(row.body)
         if row.first_line > known:
-            at = max(row.at, last_at)
+            # Not the row's own time: a store may round it, and then it is later than the line that follows.
+            at = max(lines[0].at, last_at)
             yield Logged(at, *place, known, _left_out(row.first_line - known, row.first_byte - size, at))
-        for number, line in enumerate(_decoder.decode(row.body), row.first_line):
+        for number, line in enumerate(lines, row.first_line):
             if number >= known:
                 # A line never comes before those that the same attempt logged before, whatever its clock says.
                 last_at = max(last_at, line.at)

@@ -40,7 +40,7 @@ async def test_cut_connections_lose_nothing(pg_url: str) -> None:
     """All backends of the database are terminated at random moments. Every run ends with its result, and a step that
     the store recorded is not executed again."""
     dice = random.Random(SEED)
-    config = Config(lease_s=5.0, renew_s=0.5, poll_s=0.2, sweep_s=0.1)
+    config = Config(lease_s=30.0, renew_s=0.5, poll_s=0.2, sweep_s=0.1, start_s=60.0)
     done: list[int] = []
     async with Holdfast(pg_url, config=config) as hf, Holdfast(pg_url, config=config) as other:
         stop = asyncio.Event()

@@ -8,35 +8,48 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
+import subprocess
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from holdfast import Holdfast
 from holdfast.lifecycle import RUN_ENDED
 from tests.chaos import bank
+from tests.forkserver import HOLDFAST, Forked
 
 TRANSFERS = int(os.environ.get("HOLDFAST_TRANSFERS", "80"))
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
-HOLDFAST = Path(sys.executable).with_name("holdfast")
+STRIDE = 30
+"""How many postings and ends of runs there are between two kills, at most."""
 
 
-async def up(url: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        HOLDFAST,
-        "up",
-        str(bank.__file__),
-        "--store",
-        url,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def up(url: str) -> Forked:
+    words = [HOLDFAST, "up", str(bank.__file__), "--store", url]
+    nowhere = subprocess.DEVNULL
+    return Forked(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
+def kill(process: Forked) -> None:
+    process.kill()
+    process.wait()
+
+
+def postings(folder: str) -> int:
+    """Return how often the ledgers were written."""
+    count = 0
+    for name in ("west", "east"):
+        with closing(bank.ledger(folder, name)) as rows:
+            count += rows.execute("SELECT count(*) FROM postings").fetchone()[0]
+    return count
+
+
+@pytest.mark.timeout(200 + 2 * TRANSFERS)
 async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
-    """Transfers have random refusals and errors, and processes get SIGKILL all the while. Every run ends, the sum of
+    """Transfers have random refusals and errors, and processes get SIGKILL all the while, as soon as there was a little
+    progress: a process that is killed before it is up shows nothing. Every run ends, the sum of
     the ledgers is what it was, and each run's two postings are both there or both reversed, as its state says."""
     dice, folder = random.Random(SEED), str(tmp_path)
     bank.open_banks(folder)
@@ -47,23 +60,24 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
             await asyncio.gather(
                 *(hf.start(bank.transfer.using(id=run_id), folder, 1) for run_id in ids[start : start + 100])
             )
-        fleet = [await up(store_url), await up(store_url)]
+        fleet = [up(store_url), up(store_url)]
         try:
-            async with asyncio.timeout(60 + TRANSFERS):
-                while True:
+            async with asyncio.timeout(100 + 2 * TRANSFERS):
+                ended, next_kill = 0, dice.randint(1, STRIDE)
+                while ended < TRANSFERS:
+                    await asyncio.sleep(dice.uniform(0.0, 0.05))
                     states = await hf.store.reads.runs_by_state()
-                    if sum(states.get(state, 0) for state in RUN_ENDED) == TRANSFERS:
-                        break
-                    await asyncio.sleep(dice.uniform(0.3, 0.8))
-                    victim = dice.randrange(len(fleet))
-                    fleet[victim].kill()
-                    await fleet[victim].wait()
-                    kills += 1
-                    fleet[victim] = await up(store_url)
+                    ended = sum(states.get(state, 0) for state in RUN_ENDED)
+                    if (progress := ended + postings(folder)) >= next_kill and ended < TRANSFERS:
+                        victim = dice.randrange(len(fleet))
+                        kill(fleet[victim])
+                        kills += 1
+                        fleet[victim] = up(store_url)
+                        next_kill = progress + dice.randint(1, STRIDE)
         finally:
             for process in fleet:
-                process.kill()
-                await process.wait()
+                kill(process)
+        assert kills > 1
         by_run = {run_id: await hf.run(run_id).state() for run_id in ids}
         assert [
             name for name, _, broken in await hf.store.reads.doctor() if broken and not name.startswith("I10")

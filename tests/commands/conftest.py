@@ -1,10 +1,11 @@
-"""Runs the real command as a process of its own, in a folder of its own that has the program app.py."""
+"""Runs the real command as a process of its own, in a folder of its own that has the program app.py. Most of these
+processes are forked from one that has imported Holdfast; tests/commands/test_help.py and test_terminal.py start the
+installed script as a shell does."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-DEADLINE_S = 30.0
-HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+from tests.forkserver import HOLDFAST, Forked
+
+DEADLINE_S = 60.0
+AT_START = ("PYTHON", "LC_", "LANG")
+"""Variables that Python reads when it starts."""
 
 
 class Ended(NamedTuple):
@@ -38,22 +42,27 @@ class Cli:
 
     def __call__(self, *arguments: str, given: str = "", code: int | None = 0, **environment: str) -> Ended:
         """Run a command to its end, and check its exit code."""
-        process = self.start(*arguments, stdin=subprocess.PIPE, **environment)
+        process = self.start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **environment)
         ended = self.end(process, given)
         if code is not None:
             assert ended.code == code, ended
         return ended
 
     def start(
-        self, *arguments: str, stdin: int = subprocess.DEVNULL, **environment: str
+        self,
+        *arguments: str,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        **environment: str,
     ) -> subprocess.Popen[str]:
         """Start a command and do not wait for it. It leads a process group of its own."""
-        process = subprocess.Popen(
+        kind = subprocess.Popen if any(name.startswith(AT_START) for name in environment) else Forked
+        process = kind(
             [HOLDFAST, *arguments],
             cwd=self.folder,
             env={**os.environ, "HOLDFAST_STORE": self.store, "NO_COLOR": "1", **environment},
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -65,7 +74,11 @@ class Cli:
         """Wait for a command to end. It must not have printed a traceback."""
         out, errors = process.communicate(given, timeout=DEADLINE_S * 2)
         assert "Traceback" not in errors, errors
-        return Ended(process.returncode, out, errors)
+        return Ended(process.returncode, out or "", errors)
+
+    def fallen(self) -> list[Ended]:
+        """Return the commands that were started, and have ended with an error by themselves."""
+        return [self.end(process) for process in self._started if (process.poll() or 0) > 0]
 
     def effects(self) -> list[str]:
         """Return what the steps did to the world, in order."""

@@ -43,7 +43,7 @@ class Watched:
                 self.lines,
                 self.process.stderr and self.process.stderr.read(),
             )
-            assert time.monotonic() < deadline, self.lines
+            assert time.monotonic() < deadline, (self.lines, self.cli.fallen())
             time.sleep(0.02)
 
     def until_event(self, event: str, times: int = 1, **what: Any) -> dict[str, Any]:

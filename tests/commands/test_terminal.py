@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from tests.commands.conftest import DEADLINE_S, HOLDFAST, Cli, until
+from tests.commands.conftest import DEADLINE_S, Cli, until
+from tests.forkserver import HOLDFAST
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

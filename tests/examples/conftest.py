@@ -23,7 +23,7 @@ def printed(*words: str | Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
+async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 60.0) -> None:
     """Wait until something outside this process is true, with a deadline instead of a guess."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  what happens outside gives no signal

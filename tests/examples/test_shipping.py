@@ -22,15 +22,15 @@ async def test_the_address_changes_while_the_parcel_waits(store_url: str) -> Non
     async with Holdfast(store_url) as hf:
         run = await hf.start(ship.using(id="order-7"), "Quay 1")
         for _ in range(2):
-            answer = await change_address.call("order-7", Address("Quay 2"), key="change-1", timeout=30)
+            answer = await change_address.call("order-7", Address("Quay 2"), key="change-1", timeout=60)
             assert answer == Confirmation("Quay 2 [order-7::change_address/print_label]", 1)
         with pytest.raises(Refused, match="goes to Quay 2 already"):
-            await change_address.call("order-7", Address("Quay 2"), key="change-2", timeout=30)
+            await change_address.call("order-7", Address("Quay 2"), key="change-2", timeout=60)
         assert await run.published("address", Address) == Address("Quay 2")
         await picked_up.send("order-7", "truck 9")
-        assert (await run.result(timeout=30)).startswith("truck 9 has Quay 2 ")
+        assert (await run.result(timeout=60)).startswith("truck 9 has Quay 2 ")
         with pytest.raises(WrongState, match="has ended"):
-            await change_address.call("order-7", Address("Quay 3"), timeout=30)
+            await change_address.call("order-7", Address("Quay 3"), timeout=60)
 
 
 def test_the_order_survives_every_crash() -> None:

@@ -26,8 +26,9 @@ async def hf(store_url: str) -> AsyncIterator[Holdfast]:
         yield holdfast
 
 
-async def until(true: Callable[[], bool], limit_s: float = 10.0) -> None:
-    """Wait until a condition of this process is true, with a deadline instead of a guess."""
+async def until(true: Callable[[], bool], limit_s: float = 60.0) -> None:
+    """Wait until a condition of this process is true, with a deadline instead of a guess. The deadline is for what never
+    happens, so it is far longer than what happens takes on a busy machine."""
     async with asyncio.timeout(limit_s):
         while not true():  # noqa: ASYNC110  a condition outside this loop gives no event
             await asyncio.sleep(0.005)

@@ -42,7 +42,7 @@ class Deployed:
             del registry.workflows[key]
 
 
-async def comes_to(true: Callable[[], Awaitable[object]], limit_s: float = 30.0) -> None:
+async def comes_to(true: Callable[[], Awaitable[object]], limit_s: float = 60.0) -> None:
     """Wait until something in the store is true."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  a condition in the store has no event

@@ -59,6 +59,6 @@ with Holdfast(sys.argv[1]) as hf:
     with suppress(ZeroDivisionError), transaction.atomic():
         start("lost")
         raise ZeroDivisionError
-    hf.wait(hf.run("kept").result(10))
+    hf.wait(hf.run("kept").result(60))
     for info in hf.wait(hf.runs()):
         print(info.id, info.state)

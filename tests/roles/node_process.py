@@ -13,7 +13,14 @@ from tests.roles import blockers, outside, poisonous  # noqa: F401  registers th
 
 
 async def main(url: str, roles: str, lease_s: float, stall_s: float = 60.0, drain_s: float = 0.2) -> None:
-    config = Config(lease_s=lease_s, renew_s=lease_s / 5, poll_s=0.1, beat_s=0.1, stall_s=stall_s)
+    config = Config(
+        lease_s=lease_s,
+        renew_s=lease_s / 5,
+        leader_lease_s=lease_s,
+        poll_s=0.1,
+        beat_s=0.1,
+        stall_s=stall_s,
+    )
     hf = Holdfast(url, roles=roles.split(","), config=config)
     await hf.open()
     stop = asyncio.Event()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
-from pathlib import Path
-from typing import Any
 
 from holdfast import Holdfast, Signal, publish, step, workflow
+from tests import forkserver
 from tests.store.conftest import run_sql
 
-HOLDFAST = Path(sys.executable).with_name("holdfast")
 go: Signal[int] = Signal("go", int)
 
 
@@ -42,8 +39,8 @@ DAMAGE = [
 ]
 
 
-def shown(url: str, *words: str) -> Any:
-    return subprocess.run([HOLDFAST, *words, "--store", url], capture_output=True, text=True, check=False)
+def shown(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return forkserver.run(*words, "--store", url)
 
 
 async def test_nobody_else_waits_for_a_broken_row(store_url: str) -> None:
@@ -51,7 +48,7 @@ async def test_nobody_else_waits_for_a_broken_row(store_url: str) -> None:
     async with Holdfast(store_url) as hf:
         for number in range(len(DAMAGE)):
             run = await hf.start(patient.using(id=f"r{number}"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while "done" not in (await run.published()):  # noqa: ASYNC110  nothing gives an event
                     await asyncio.sleep(0.01)
     raw = "x'7b'" if store_url.startswith("sqlite") else "'\\x7b'::bytea"
@@ -60,7 +57,7 @@ async def test_nobody_else_waits_for_a_broken_row(store_url: str) -> None:
     async with Holdfast(store_url) as hf:
         for number in range(len(DAMAGE)):
             await go.send(f"r{number}", 3)
-        assert await (await hf.start(quick)).result(30) == 7
+        assert await (await hf.start(quick)).result(60) == 7
     for command in (
         *(["show", f"r{number}"] for number in range(len(DAMAGE))),
         ["ps", "--all"],

@@ -113,7 +113,7 @@ async def test_a_run_is_held_where_it_was_and_goes_on_with_mended_code(app: Depl
     app.deploy(MENDED)
     async with opened(store_url) as hf:
         await hf.run("o").release()
-        assert await hf.run("o").result(30) == 4505
+        assert await hf.run("o").result(60) == 4505
     assert app.ledger == ["charge o::charge"]
 
 
@@ -132,7 +132,7 @@ async def test_a_bug_in_the_first_turn_of_a_generation_holds_the_run(
     app.deploy(MENDED)
     async with opened(store_url) as hf:
         await hf.run("o").release()
-        assert await hf.run("o").result(30) == 4500
+        assert await hf.run("o").result(60) == 4500
 
 
 async def test_a_held_run_can_be_cancelled_with_its_bug(app: Deployed, store_url: str) -> None:
@@ -156,11 +156,11 @@ async def test_the_setting_is_for_all_that_do_not_say_it(app: Deployed, store_ur
     module = app.deploy(BUGGY)
     async with opened(store_url) as hf:
         with pytest.raises(RunFailed, match="buoy"):
-            await (await hf.start(module.plain.using(id="p1"), "buoy")).result(30)
+            await (await hf.start(module.plain.using(id="p1"), "buoy")).result(60)
     async with opened(store_url, msgspec.structs.replace(FAST, on_bug="hold")) as hf:
         await is_in(await hf.start(module.plain.using(id="p2"), "buoy"), RunState.HELD)
         with pytest.raises(RunFailed, match="buoy"):
-            await (await hf.start(module.undoes.using(id="u"), "buoy")).result(30)
+            await (await hf.start(module.undoes.using(id="u"), "buoy")).result(60)
     with pytest.raises(InvalidSettings, match='expected "undo" or "hold"'):
         Config(on_bug="stop")  # type: ignore[arg-type]  # that is the mistake
 
@@ -199,7 +199,7 @@ async def test_a_crash_anywhere_around_a_bug(app: Deployed, store_url: str) -> N
         app.deploy(MENDED)
         async with opened(store_url) as last:
             await last.run(run_id).release()
-            assert await last.run(run_id).result(30) == 4505
+            assert await last.run(run_id).result(60) == 4505
         assert set(app.ledger) == {f"charge {run_id}::charge"}
         crash_at += 1
     assert points >= 4

@@ -192,7 +192,7 @@ def opened(url: str, **settings: Any) -> Holdfast:
     return Holdfast(url, config=FAST, **settings)
 
 
-async def comes_to(true: Callable[[], Any], limit_s: float = 20.0) -> None:
+async def comes_to(true: Callable[[], Any], limit_s: float = 60.0) -> None:
     """Wait until something about a run is true."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  a condition in the store has no event
@@ -322,7 +322,7 @@ async def test_what_the_code_cannot_read_whole_holds_the_run(app: App, store_url
     await held_and_back(app, store_url, "o", changes, kind=kind, recorded=recorded, asked=asked)
     async with opened(store_url) as hf:
         await send(hf, "o", "paid", b"5")
-        assert await hf.run("o").result(20) == "r1 300 5 Oslo 2 gift"
+        assert await hf.run("o").result(60) == "r1 300 5 Oslo 2 gift"
     assert app.ledger == ["charge tok 300", "ship Oslo 2 gift"]
 
 
@@ -359,7 +359,7 @@ async def test_defaults_fill_what_was_not_recorded(app: App, store_url: str, cas
     assert await checked(store_url, "o") == []
     async with opened(store_url) as hf:
         await send(hf, "o", "paid", b"5")
-        assert await hf.run("o").result(20) == "r1 300 5 Oslo 2 gift"
+        assert await hf.run("o").result(60) == "r1 300 5 Oslo 2 gift"
     assert app.ledger == ["charge tok 300", "ship Oslo 2 gift"]
 
 
@@ -374,7 +374,7 @@ async def test_a_run_that_nobody_began_is_held_too(app: App, store_url: str) -> 
     await held_and_back(app, store_url, "o", changes, kind="input", recorded='"note":"gift"', asked="note")
     async with opened(store_url) as hf:
         await send(hf, "o", "paid", b"5")
-        assert await hf.run("o").result(20) == "r1 300 5 Oslo 2 gift"
+        assert await hf.run("o").result(60) == "r1 300 5 Oslo 2 gift"
 
 
 async def test_a_consumed_signal_that_the_code_cannot_read_holds_the_run(app: App, store_url: str) -> None:
@@ -407,7 +407,7 @@ async def test_a_consumed_signal_that_the_code_cannot_read_holds_the_run(app: Ap
     )  # fmt: skip
     async with opened(store_url) as hf:
         await send(hf, "c", "paid", b"5")
-        assert await hf.run("c").result(20) == "Bergen 3 5"
+        assert await hf.run("c").result(60) == "Bergen 3 5"
 
 
 @pytest.mark.parametrize("workflow", ["fails", "saved"])
@@ -457,7 +457,7 @@ async def test_a_step_that_its_agent_cannot_read_holds_the_run(app: App, store_u
     app.deploy()
     async with opened(store_url, labels=("slow",)) as hf:
         await hf.run("l").release()
-        assert await hf.run("l").result(20) == "Oslo 2 7"
+        assert await hf.run("l").result(60) == "Oslo 2 7"
     assert app.ledger == ["label Oslo 2 7"]
 
 
@@ -475,7 +475,7 @@ async def test_a_childs_input_and_result_are_read_whole(app: App, store_url: str
     async with opened(store_url) as hf:
         await send(hf, "the-child", "paid", b"1")
         await is_in(hf.run("the-child"), RunState.SUCCEEDED)
-        assert await hf.run("p").result(20) == "Oslo 2"
+        assert await hf.run("p").result(60) == "Oslo 2"
         again = await hf.start(app.module.parent.using(id="p2"), app.module.Parcel("Oslo", 2))
         assert again.id == "p2"
 
@@ -500,7 +500,7 @@ async def test_the_input_of_the_next_generation_is_read_whole(app: App, store_ur
     )
     async with opened(store_url) as hf:
         await send(hf, "g", "paid", b"7")
-        assert await hf.run("g").result(20) == "Oslo 7"
+        assert await hf.run("g").result(60) == "Oslo 7"
 
 
 async def test_a_checkpoint_that_the_code_cannot_read_holds_the_run(app: App, store_url: str) -> None:
@@ -517,7 +517,7 @@ async def test_a_checkpoint_that_the_code_cannot_read_holds_the_run(app: App, st
     app.deploy()
     async with opened(store_url) as hf:
         await hf.run("k").release()
-        assert await hf.run("k").result(20) == 8
+        assert await hf.run("k").result(60) == 8
         (step,) = [row for row in await hf.run("k").steps() if row.key == "copies"]
         assert step.spent == 1
 
@@ -542,19 +542,19 @@ async def test_a_client_whose_type_cannot_read_the_result_gets_an_error(app: App
     async with opened(store_url) as hf:
         await hf.start(app.module.child.using(id="r"), app.module.Parcel("Oslo"))
         await send(hf, "r", "paid", b"1")
-        assert (await hf.run("r", app.module.child).result(20)).id == "Oslo"
+        assert (await hf.run("r", app.module.child).result(60)).id == "Oslo"
         app.deploy(
             ("    cents: int\n", "    amount: int = 0\n"),
             ("receipt.cents", "receipt.amount"),
             ("got.cents", "got.amount"),
         )
         with pytest.raises(Exception, match=r"Unreadable|cannot read all of it") as caught:
-            await hf.run("r", app.module.child).result(20)
+            await hf.run("r", app.module.child).result(60)
         said = str(caught.value)
         assert 'the result of run r, which succeeded, was recorded as {"id":"Oslo","cents":2}' in said
         assert "child() result: cents: 2 is recorded, and nothing in this code takes it" in said
         assert "`hf.run('r').result()` gives it as plain JSON" in said
-        assert await hf.run("r").result(20) == {"id": "Oslo", "cents": 2}
+        assert await hf.run("r").result(60) == {"id": "Oslo", "cents": 2}
 
 
 async def aside(hf: Holdfast, run_id: str) -> list[tuple[str, bytes, str | None]]:
@@ -586,7 +586,7 @@ async def test_a_signal_that_does_not_fit_is_set_aside_and_reported(app: App, st
             ("unheard of", b"5", None),
         ]
         await send(hf, "o", "paid", b"5")
-        assert await run.result(20) == "r1 300 5 Oslo 2 gift"
+        assert await run.result(60) == "r1 300 5 Oslo 2 gift"
         assert [(name, broken) for name, _, broken in await hf.store.reads.doctor() if broken] == []
 
 
@@ -610,7 +610,7 @@ async def test_what_was_set_aside_stays_so_whatever_the_code_reads_later(app: Ap
     assert await checked(store_url, "c") == []
     async with opened(store_url) as hf:
         await send(hf, "c", "paid", b'"late"')
-        assert await hf.run("c").result(20) == "Bergen 1 late"
+        assert await hf.run("c").result(60) == "Bergen 1 late"
 
 
 async def test_check_reports_signals_that_would_be_set_aside(app: App, store_url: str) -> None:

@@ -118,7 +118,7 @@ async def undoes_beside(id: str, day: str) -> None:
 
 
 async def until_joined(hf: Holdfast, run_id: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await hf.store.reads.joins(run_id):  # noqa: ASYNC110  a row in a store has no event
             await asyncio.sleep(0.01)
 
@@ -135,36 +135,36 @@ async def test_a_child_under_anothers_id_is_a_conflict(hf: Holdfast) -> None:
     with pytest.raises(
         RunFailed, match=r"Conflict: run 'n-1' exists and is not a child of this run.*existing=\"join\""
     ):
-        await run.result(10)
+        await run.result(60)
     await healthy(hf.store)
     gates["slow-1"].set()
-    assert await other.result(10) == "night slow-1"
+    assert await other.result(60) == "night slow-1"
     assert log == ["book slow-1", "at slow-1"]
 
 
 async def test_a_conflict_is_caught_in_the_workflow(hf: Holdfast) -> None:
     """It is raised as `holdfast.Conflict`, also when the other run has ended."""
-    await (await hf.start(night.using(id="n-2"), "x")).result(10)
+    await (await hf.start(night.using(id="n-2"), "x")).result(60)
     run = await hf.start(catching.using(id="c"), "n-2", "x")
-    assert (await run.result(10)).startswith("caught: run 'n-2' exists")
+    assert (await run.result(60)).startswith("caught: run 'n-2' exists")
     assert log == ["book x"]
 
 
 async def test_an_id_that_a_parent_asks_for_twice(hf: Holdfast) -> None:
     """Two steps of one parent cannot have one child. The second can wait for it."""
-    assert await (await hf.start(twice, "y", joins=False)).result(10) == ["night y", "Conflict"]
-    assert await (await hf.start(twice, "z", joins=True)).result(10) == ["night z", "night z"]
+    assert await (await hf.start(twice, "y", joins=False)).result(60) == ["night y", "Conflict"]
+    assert await (await hf.start(twice, "z", joins=True)).result(60) == ["night z", "night z"]
     assert sorted(log) == ["book y", "book z"]
 
 
 async def test_a_child_that_joins_starts_what_is_not_there(hf: Holdfast) -> None:
     """Then the run is its own child, with its failure and its undo."""
     run = await hf.start(joining.using(id="j"), "n-3", "x")
-    assert await run.result(10) == "joined night x"
+    assert await run.result(60) == "joined night x"
     assert [row.id for row in await hf.store.reads.children("j")] == ["n-3"]
     failing = await hf.start(joining.using(id="jf"), "n-4", "bad")
     with pytest.raises(RunFailed, match="no bad"):
-        await failing.result(10)
+        await failing.result(60)
     await healthy(hf.store)
 
 
@@ -179,8 +179,8 @@ async def test_a_run_is_joined_while_it_runs(hf: Holdfast) -> None:
     assert "`holdfast why n-5`" in said
     await healthy(hf.store)
     gates["slow-5"].set()
-    assert [await run.result(10) for run in runs] == ["joined night slow-5"] * 3
-    assert await other.result(10) == "night slow-5"
+    assert [await run.result(60) for run in runs] == ["joined night slow-5"] * 3
+    assert await other.result(60) == "night slow-5"
     assert log.count("book slow-5") == 1
     assert await hf.store.reads.joins("j0") == {}
     assert await hf.store.reads.children("j0") == []
@@ -188,18 +188,18 @@ async def test_a_run_is_joined_while_it_runs(hf: Holdfast) -> None:
 
 async def test_a_run_that_has_ended_is_joined(hf: Holdfast) -> None:
     """The step gets the run's outcome, whatever it was."""
-    await (await hf.start(night.using(id="n-6"), "x")).result(10)
-    assert await (await hf.start(joining, "n-6", "x")).result(10) == "joined night x"
+    await (await hf.start(night.using(id="n-6"), "x")).result(60)
+    assert await (await hf.start(joining, "n-6", "x")).result(60) == "joined night x"
     with pytest.raises(RunUndone):
-        await (await hf.start(night.using(id="n-7"), "bad")).result(10)
+        await (await hf.start(night.using(id="n-7"), "bad")).result(60)
     with pytest.raises(RunFailed, match="no bad"):
-        await (await hf.start(joining, "n-7", "bad")).result(10)
+        await (await hf.start(joining, "n-7", "bad")).result(60)
     held = await hf.start(night.using(id="n-8"), "slow-8")
     await held.cancel()
     with pytest.raises(RunCancelled):
-        await held.result(10)
+        await held.result(60)
     with pytest.raises(RunFailed, match="cancel"):
-        await (await hf.start(joining, "n-8", "slow-8")).result(10)
+        await (await hf.start(joining, "n-8", "slow-8")).result(60)
 
 
 async def test_what_was_never_begun_can_be_joined_and_cancelled(store_url: str) -> None:
@@ -211,22 +211,22 @@ async def test_what_was_never_begun_can_be_joined_and_cancelled(store_url: str) 
         assert await first.cancel() is RunState.CANCELLED
     async with Holdfast(store_url, config=config) as hf:
         with pytest.raises(RunFailed, match="run n-9 was cancelled"):
-            await (await hf.start(joining, "n-9", "x")).result(10)
+            await (await hf.start(joining, "n-9", "x")).result(60)
 
 
 async def test_another_input_cannot_be_joined(hf: Holdfast) -> None:
     """The same id for something else is a Conflict, as it is for `hf.start`."""
-    await (await hf.start(night.using(id="n-10"), "x")).result(10)
+    await (await hf.start(night.using(id="n-10"), "x")).result(60)
     with pytest.raises(RunFailed, match="another workflow or input"):
-        await (await hf.start(joining, "n-10", "y")).result(10)
+        await (await hf.start(joining, "n-10", "y")).result(60)
 
 
 async def test_nobody_waits_for_itself(hf: Holdfast) -> None:
     """A run that joins itself, or a run that waits for it, would wait for ever: this is a Conflict."""
     with pytest.raises(RunFailed, match="waits for this run"):
-        await (await hf.start(joins_itself.using(id="me"), "me")).result(10)
+        await (await hf.start(joins_itself.using(id="me"), "me")).result(60)
     with pytest.raises(RunFailed, match="waits for this run"):
-        await (await hf.start(joins_parent.using(id="top"), "top", 2)).result(10)
+        await (await hf.start(joins_parent.using(id="top"), "top", 2)).result(60)
 
 
 @pytest.mark.parametrize("flow", [fails_beside, undoes_beside])
@@ -243,11 +243,11 @@ async def test_a_joined_run_is_not_cancelled_or_undone(hf: Holdfast, flow: Any, 
     else:
         await run.cancel()
     with pytest.raises(RunFailed):
-        await run.result(10)
+        await run.result(60)
     assert await other.state() is RunState.RUNNING
     assert await hf.store.reads.signals("n-11") == []
     gates["slow-11"].set()
-    assert await other.result(10) == "night slow-11"
+    assert await other.result(60) == "night slow-11"
     assert "unbook slow-11" not in log
     await healthy(hf.store)
 
@@ -262,10 +262,10 @@ async def test_cancelling_a_parent_leaves_a_run_that_only_has_the_same_id(hf: Ho
     await until(lambda: "at stranger" in log)
     await stranger.cancel()
     with pytest.raises(RunCancelled):
-        await stranger.result(10)
+        await stranger.result(60)
     assert await hf.store.reads.signals("n-12") == []
     gates["slow-12"].set()
-    assert await other.result(10) == "night slow-12"
+    assert await other.result(60) == "night slow-12"
     assert log.count("unbook slow-12") == 0
 
 
@@ -290,8 +290,8 @@ async def test_a_sleeping_waiter_is_answered(store_url: str) -> None:
         await until(lambda: "sleeper" not in scheduler.runs and bool(log))
         await until_joined(hf, "sleeper")
         gates["slow-13"].set()
-        assert await run.result(10) == "joined night slow-13"
-        assert await other.result(10) == "night slow-13"
+        assert await run.result(60) == "joined night slow-13"
+        assert await other.result(60) == "night slow-13"
 
 
 async def test_a_joined_run_is_pruned_after_those_who_wait_have_its_outcome(hf: Holdfast) -> None:
@@ -302,7 +302,7 @@ async def test_a_joined_run_is_pruned_after_those_who_wait_have_its_outcome(hf: 
     await until_joined(hf, "f")
     await run.cancel()
     with pytest.raises(RunFailed):
-        await run.result(10)
+        await run.result(60)
     later = await hf.store.now() + 60
 
     async def prune(state: RunState) -> int:
@@ -314,7 +314,7 @@ async def test_a_joined_run_is_pruned_after_those_who_wait_have_its_outcome(hf: 
     assert await prune(RunState.CANCELLED) == 1
     assert await hf.store.reads.joins("f") == {}
     gates["slow-14"].set()
-    await other.result(10)
+    await other.result(60)
     assert await prune(RunState.SUCCEEDED) == 1
     await healthy(hf.store)
 
@@ -336,7 +336,7 @@ async def test_a_start_joins_anyway(hf: Holdfast) -> None:
     """`hf.start` with the same id and input gives the same run, with and without `existing`."""
     first = await hf.start(night.using(id="n-15"), "x")
     again = await hf.start(night.using(id="n-15", existing="join"), "x")
-    assert await first.result(10) == await again.result(10) == "night x"
+    assert await first.result(60) == await again.result(60) == "night x"
     with pytest.raises(Conflict):
         await hf.start(night.using(id="n-15", existing="join"), "y")
 
@@ -397,7 +397,7 @@ async def test_a_child_of_a_parent_that_is_undone_is_undone(hf: Holdfast, way: s
         assert await states(hf, *BELOW) == ["succeeded"] * 4
         await run.cancel()
     with pytest.raises(RunFailed):
-        await run.result(20)
+        await run.result(60)
     assert await states(hf, *BELOW, *ABOVE) == ["undone"] * 4 + ["succeeded"] * 3
     assert {line for line in log if line.startswith("unbook")} == {
         "unbook kid",
@@ -405,9 +405,9 @@ async def test_a_child_of_a_parent_that_is_undone_is_undone(hf: Holdfast, way: s
         "unbook below",
     }
     with pytest.raises(RunUndone, match="run top, which had started it, undid it"):
-        await hf.run("n-kid").result(10)
+        await hf.run("n-kid").result(60)
     assert "was undone later, together with run top" in await hf.run("kid").why()
-    assert await hf.run("idle").result(10) == "nothing to undo"
+    assert await hf.run("idle").result(60) == "nothing to undo"
     await healthy(hf.store)
 
 
@@ -418,11 +418,11 @@ async def test_what_was_undone_by_hand_or_in_part_is_undone(hf: Holdfast, act: s
     broken.add("below")
     run = await hf.start(undone.using(id="top"), "fails")
     with pytest.raises(RunStuck):
-        await run.result(20)
+        await run.result(60)
     assert await states(hf, *BELOW) == ["succeeded"] * 4
     await (run.skip() if act == "skip" else run.cancel(force=True))
     with pytest.raises(RunFailed, match="enough"):
-        await run.result(20)
+        await run.result(60)
     through = ["undone"] * 2 if act == "skip" else ["succeeded"] * 2
     assert await states(hf, *BELOW) == ["undone", "undone", *through]
 

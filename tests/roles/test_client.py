@@ -93,7 +93,7 @@ async def test_nothing_is_known_of_an_unknown_run(hf: Holdfast, run_id: str) -> 
     """Every method raises UnknownRun. None waits, returns an empty list, or raises an error of the database."""
     for what, ask in ASKED.items():
         with pytest.raises(UnknownRun, match="no run has the id"):  # noqa: PT012  the message says which one failed
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await ask(hf.run(run_id))
             pytest.fail(what)
 
@@ -114,7 +114,7 @@ async def test_who_waits_for_a_run_that_is_removed_gets_an_error(store_url: str)
         await until(lambda: run.id in hf.caller._watchers)
         remove(store_url, run.id)
         with pytest.raises(UnknownRun):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await waiting
 
 
@@ -133,8 +133,8 @@ async def test_a_run_is_read_with_its_payloads(hf: Holdfast) -> None:
     gates["speaks"] = asyncio.Event()
     gates["speaks"].set()
     run = await hf.start(flows.speaks.using(id="speaks", tags={"team": "a"}, priority=3))
-    await run.result(10)
-    await (await hf.start(flows.takes_parcel.using(id="parcel"), Parcel("Oslo", 5))).result(10)
+    await run.result(60)
+    await (await hf.start(flows.takes_parcel.using(id="parcel"), Parcel("Oslo", 5))).result(60)
     info = await run.info()
     assert (info.id, info.workflow, info.version, info.state) == (
         "speaks",
@@ -168,9 +168,9 @@ async def test_a_run_is_read_with_its_payloads(hf: Holdfast) -> None:
 async def test_runs_are_listed_by_keywords_and_in_pages(hf: Holdfast) -> None:
     """`hf.runs(state=…, workflow=…, tags=…, limit=…, before=…)` gives what a program can read."""
     for i in range(5):
-        await (await hf.start(flows.chain.using(id=f"chain-{i}", tags={"n": str(i % 2)}), i)).result(10)
+        await (await hf.start(flows.chain.using(id=f"chain-{i}", tags={"n": str(i % 2)}), i)).result(60)
     with pytest.raises(RunFailed):
-        await (await hf.start(flows.fails.using(id="fails"), "boom")).result(10)
+        await (await hf.start(flows.fails.using(id="fails"), "boom")).result(60)
 
     async def found(**where: Any) -> list[str]:
         return [info.id for info in await hf.runs(**where)]
@@ -190,9 +190,9 @@ async def test_runs_are_listed_by_keywords_and_in_pages(hf: Holdfast) -> None:
 async def test_a_failed_run_raises_from_the_workflows_own_exception(hf: Holdfast) -> None:
     """It is `RunFailed.__cause__`, with its class and attributes, and not another exception in its place."""
     with pytest.raises(RunFailed) as failed:
-        await (await hf.start(declined.using(id="kept"), "tok", False)).result(10)
+        await (await hf.start(declined.using(id="kept"), "tok", False)).result(60)
     with pytest.raises(RunUndone) as undone:
-        await (await hf.start(declined.using(id="undone"), "tok", True)).result(10)
+        await (await hf.start(declined.using(id="undone"), "tok", True)).result(60)
     for raised in (failed.value, undone.value):
         cause = raised.__cause__
         assert isinstance(cause, Declined)
@@ -201,7 +201,7 @@ async def test_a_failed_run_raises_from_the_workflows_own_exception(hf: Holdfast
     error = (await hf.run("kept").info()).error
     assert isinstance(error, Declined)
     with pytest.raises(RunFailed, match="nobody can rebuild it") as foreign:
-        await (await hf.start(local_error)).result(10)
+        await (await hf.start(local_error)).result(60)
     assert foreign.value.__cause__ is None
 
 
@@ -243,7 +243,7 @@ async def test_wrong_patience_is_refused(hf: Holdfast) -> None:
             await run.result(timeout=wrong)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(DefinitionError, match="every_s"):
         await anext(run.watch(every_s=0))
-    assert await run.result(10) == 1
+    assert await run.result(60) == 1
 
 
 async def test_stop_is_a_cause_too(hf: Holdfast) -> None:
@@ -254,5 +254,5 @@ async def test_stop_is_a_cause_too(hf: Holdfast) -> None:
         raise Stop("enough")
 
     with pytest.raises(RunFailed) as failed:
-        await (await hf.start(stops)).result(10)
+        await (await hf.start(stops)).result(60)
     assert isinstance(failed.value.__cause__, Stop)

@@ -143,16 +143,16 @@ async def test_logs_cost_a_statement_and_no_commit(
     """What a step and its workflow log goes with the same commits. On SQLite it is one statement more for a row of what
     was logged, and on PostgreSQL none."""
     caplog.set_level("INFO", "shop.bank")
-    await (await quiet.start(logging_flows.order, 0)).result(20)  # warm
+    await (await quiet.start(logging_flows.order, 0)).result(60)  # warm
     caplog.set_level("ERROR", "shop.bank")
     before = quiet.node.writer.commits
     async with counted(quiet) as silent:
-        await (await quiet.start(logging_flows.order, 0)).result(20)
+        await (await quiet.start(logging_flows.order, 0)).result(60)
     commits, before = quiet.node.writer.commits - before, quiet.node.writer.commits
     caplog.set_level("INFO", "shop.bank")
     async with counted(quiet) as talking:
         run = await quiet.start(logging_flows.order, 0)
-        await run.result(20)
+        await run.result(60)
     assert quiet.node.writer.commits - before == commits
     assert len(await run.logs()) == 4
     rows = 4 if dialect == "sqlite" else 0

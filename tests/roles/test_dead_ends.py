@@ -19,7 +19,7 @@ async def test_steps_in_a_step_have_keys_of_their_own(hf: Holdfast) -> None:
     """Two calls are two effects, the same at every attempt, and different from the outer step's."""
     flows.keys.clear()
     run = await hf.start(flows.calls_steps_in_a_step)
-    (own,) = await run.result(30)
+    (own,) = await run.result(60)
     labels = ("send", "send#2", "send#3", "write", "send#4", "send#5")
     expected = [f"{own}/{label}" for label in labels]
     assert sorted(flows.keys[:6]) == sorted(expected)
@@ -44,7 +44,7 @@ async def test_a_dead_end_says_the_way(hf: Holdfast, case: str) -> None:
     flow, words = DEAD_ENDS[case]
     flows.opened["hf"] = hf
     with pytest.raises(RunFailed, match=words):
-        await (await hf.start(flow)).result(30)
+        await (await hf.start(flow)).result(60)
 
 
 async def test_a_workflow_called_like_a_function_warns_beside_an_open_holdfast(hf: Holdfast) -> None:
@@ -62,7 +62,7 @@ async def test_code_that_blocks_the_scheduler_is_named(
     try:
         with caplog.at_level(logging.WARNING, "holdfast.scheduler"):
             run = await hf.start(flows.blocks.using(id="blocker"))
-            await run.result(30)
+            await run.result(60)
     finally:
         watch.stop()
     (message,) = [one.getMessage() for one in caplog.records if "without waiting" in one.getMessage()]

@@ -43,7 +43,7 @@ async def test_a_signal_that_fits_is_taken(hf: Holdfast, outside: Holdfast) -> N
     await paid.send(run.id, Payment(4))
     async with outside:
         await outside.send_signal(run.id, "paid-declared", b'{"cents": 6}', None)
-    assert await run.result(30) == 10
+    assert await run.result(60) == 10
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_a_wrong_signal_is_refused_where_it_is_sent(
             assert f"`holdfast signal {run.id} paid-declared --data '{{\"cents\": 0}}'`" in str(refused.value)
         assert await sent(hf, run.id) == []
         await outside.send_signal(run.id, "paid-declared", b'{"cents": 5}', "k")
-    assert await run.result(30) == 5
+    assert await run.result(60) == 5
 
 
 async def test_a_process_with_other_code_gets_the_error_too(hf: Holdfast, outside: Holdfast) -> None:
@@ -92,20 +92,20 @@ async def test_signals_are_found_wherever_code_names_them(hf: Holdfast) -> None:
     with pytest.raises(InvalidInput, match="expected `str`, got `int`"):
         await hf.send_signal(run.id, "rung", b"1", None)
     await Desk.rung.send(run.id, "twice")
-    assert await run.result(30) == "twice"
+    assert await run.result(60) == "twice"
     chosen = await hf.start(chooses, "left")
     with pytest.raises(InvalidInput, match="expected `int`, got `str`"):
         await hf.send_signal(chosen.id, "left-by-name", b'"x"', None)
     await BY_NAME["left"].send(chosen.id, 7)
-    assert await chosen.result(30) == 7
+    assert await chosen.result(60) == 7
 
 
 async def test_a_signal_between_runs_arrives(hf: Holdfast) -> None:
     """What a workflow sends cannot be refused where it is sent, because it would not be in a replay. The run that gets
     it checks it."""
     run = await hf.start(order, 3)
-    await (await hf.start(forwards, run.id)).result(30)
-    assert await run.result(30) == 3
+    await (await hf.start(forwards, run.id)).result(60)
+    assert await run.result(60) == 3
 
 
 async def test_unknown_and_ended_runs_keep_their_errors(hf: Holdfast) -> None:
@@ -113,7 +113,7 @@ async def test_unknown_and_ended_runs_keep_their_errors(hf: Holdfast) -> None:
     with pytest.raises(UnknownRun):
         await hf.send_signal("no-such-run", "payed", b"1", None)
     run = await hf.start(order, 0)
-    await run.result(30)
+    await run.result(60)
     with pytest.raises(WrongState, match="has ended"):
         await hf.send_signal(run.id, "payed", b"1", None)
 
@@ -193,7 +193,7 @@ async def main() -> None:
         exec("from holdfast import Signal; kept = Signal('late', int)", globals())
         await hf.send_signal("r", "late", b"9", None)
         await paid.send("r", 9)
-        assert await run.result(30) == 9
+        assert await run.result(60) == 9
         await hf.start(silent.using(id="s"))
         await hf.send_signal("s", "other", b'"of the same application"', None)
 
@@ -231,7 +231,7 @@ async def main() -> None:
         run = await hf.start(collects, ["ada", "bob"])
         await hf.send_signal(run.id, "from-ada", b"1", None)
         await hf.send_signal(run.id, "from-bob", b"2", None)
-        assert await run.result(30) == 3
+        assert await run.result(60) == 3
         run = await hf.start(collects, ["x"])
         try:
             await hf.send_signal(run.id, "known", b'"x"', None)

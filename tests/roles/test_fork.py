@@ -104,7 +104,7 @@ async def order(item: str) -> str:
 async def ended(hf: Holdfast, flow: Any, run_id: str, *args: Any) -> RunState:
     run = await hf.start(flow.using(id=run_id), *args)
     try:
-        await run.result(timeout=20)
+        await run.result(timeout=60)
     except RunFailed:
         pass
     return await run.state()
@@ -112,7 +112,7 @@ async def ended(hf: Holdfast, flow: Any, run_id: str, *args: Any) -> RunState:
 
 async def asked(run: Run[Any], key: str, *, begun: bool = False) -> None:
     """Wait until the code has asked for this step, and its first attempt has begun if that is wanted."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not any(one.key == key and (one.attempt or not begun) for one in await run.steps()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -124,7 +124,7 @@ async def test_a_fork_executes_a_step_again_and_all_after_it(hf: Holdfast) -> No
     before = await hf.run("o").rows()
     fork = await hf.run("o", order).fork(from_="charge")
     assert fork.id == "o-fork-1"
-    assert await fork.result(timeout=20) == "charged 100, ship"
+    assert await fork.result(timeout=60) == "charged 100, ship"
     assert len(keys("quote")) == 1
     assert keys("charge 100") == ["o::charge", "o-fork-1::charge"]
     assert keys("ship") == ["o::do", "o-fork-1::do"]
@@ -143,11 +143,11 @@ async def test_another_input_begins_at_the_beginning(hf: Holdfast) -> None:
     compared with what the code now asks for."""
     assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
     anew = await hf.run("o", order).fork(input={"item": "pen"})
-    await anew.result(timeout=20)
+    await anew.result(timeout=60)
     assert (await anew.info()).input == {"item": "pen"}
     assert keys("quote") == ["o::quote", "o-fork-1::quote"]
     later = await hf.run("o", order).fork(from_="do", input={"item": "pen"})
-    assert await later.result(timeout=20) == "charged 100, ship"
+    assert await later.result(timeout=60) == "charged 100, ship"
     assert len(keys("quote")) == 2
     assert keys("ship")[-1] == "o-fork-2::do"
 
@@ -156,18 +156,18 @@ async def test_a_result_that_is_set_changes_what_comes_after(hf: Holdfast) -> No
     """What came after the step is executed anew, with what it now returned."""
     assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
     fork = await hf.run("o", order).fork(set={"quote": Quote(900)})
-    assert await fork.result(timeout=20) == "charged 900, ship"
+    assert await fork.result(timeout=60) == "charged 900, ship"
     assert len(keys("quote")) == 1
     assert keys("charge 900") == ["o-fork-1::charge"]
     # A step that comes later returns what is set when the code asks for it; and so does one in a fork from the start.
     fork = await hf.run("o", order).fork(set={"quote": Quote(5), "do": "by hand"})
-    assert await fork.result(timeout=20) == "charged 5, by hand"
+    assert await fork.result(timeout=60) == "charged 5, by hand"
     fork = await hf.run("o", order).fork(input={"item": "pen"}, set={"charge": "free"})
-    assert await fork.result(timeout=20) == "free, ship"
+    assert await fork.result(timeout=60) == "free, ship"
     assert len(keys("quote")) == 2
     # With `from_`, what is between is kept, too.
     fork = await hf.run("o", order).fork(from_="do", set={"quote": Quote(7)})
-    assert await fork.result(timeout=20) == "charged 100, ship"
+    assert await fork.result(timeout=60) == "charged 100, ship"
 
 
 async def test_a_failed_step_can_be_set(hf: Holdfast) -> None:
@@ -176,7 +176,7 @@ async def test_a_failed_step_can_be_set(hf: Holdfast) -> None:
     assert await ended(hf, order, "o", "book") is RunState.UNDONE
     made = await hf.run("o").forked(None, None, {"do": "by hand"}, None)
     assert made.undone == ["charge"]
-    assert await hf.run(made.id).result(timeout=20) == "charged 100, by hand"
+    assert await hf.run(made.id).result(timeout=60) == "charged 100, by hand"
     assert len(undone) == 1
 
 
@@ -186,14 +186,14 @@ async def test_a_fork_never_undoes_what_it_did_not_do(hf: Holdfast) -> None:
     broken.add("ship")
     fork = await hf.run("o").fork(from_="do")
     with pytest.raises(RunFailed) as failed:
-        await fork.result(timeout=20)
+        await fork.result(timeout=60)
     assert not isinstance(failed.value, RunUndone)
     assert undone == []
     with pytest.raises(RunFailed):
-        await (await fork.retry()).result(timeout=20)
+        await (await fork.retry()).result(timeout=60)
     assert undone == []
     with pytest.raises(RunUndone):
-        await (await hf.run("o").fork(from_="charge")).result(timeout=20)
+        await (await hf.run("o").fork(from_="charge")).result(timeout=60)
     assert undone == ["charge 100 o-fork-2::undo:charge"]
 
 
@@ -215,18 +215,18 @@ async def test_sagas_and_undos_added_by_hand_are_kept_too(hf: Holdfast) -> None:
     broken.add("last")
     fork = await hf.run("c").fork(from_="do#2")
     with pytest.raises(RunFailed):
-        await fork.result(timeout=20)
+        await fork.result(timeout=60)
     assert undone == []
     with pytest.raises(RunFailed):
-        await (await fork.retry()).result(timeout=20)
+        await (await fork.retry()).result(timeout=60)
     assert undone == []
     broken.add("end")
     broken.discard("last")
     with pytest.raises(RunFailed):
-        await (await hf.run("c").fork(from_="do#3")).result(timeout=20)
+        await (await hf.run("c").fork(from_="do#3")).result(timeout=60)
     assert undone == []
     with pytest.raises(RunUndone):
-        await (await hf.run("c").fork(from_="charge#2")).result(timeout=20)
+        await (await hf.run("c").fork(from_="charge#2")).result(timeout=60)
     assert [one.split()[0:2] for one in undone] == [["charge", "2"]]
 
 
@@ -247,7 +247,7 @@ async def test_what_a_saga_has_undone_counts_as_undone(hf: Holdfast) -> None:
     assert await ended(hf, mends, "m", "thing") is RunState.SUCCEEDED
     assert len(undone) == 1
     fork = await hf.run("m").fork(from_="do#2")
-    assert await fork.result(timeout=20) == "instead"
+    assert await fork.result(timeout=60) == "instead"
     assert len(undone) == 1
     assert keys("thing") == ["m::do"]
 
@@ -269,7 +269,7 @@ async def test_children_stay_with_the_run_that_had_them(hf: Holdfast) -> None:
     assert await ended(hf, family, "f") is RunState.SUCCEEDED
     broken.add("end")
     with pytest.raises(RunUndone):
-        await (await hf.run("f").fork(from_="small#2")).result(timeout=20)
+        await (await hf.run("f").fork(from_="small#2")).result(timeout=60)
     assert [one.split()[1] for one in undone] == ["2"]
     assert {run.id: run.parent_id for run in await hf.runs(workflow=small)} == {
         "f/small": "f",
@@ -308,15 +308,15 @@ async def test_signals_before_the_point_are_taken_over(hf: Holdfast) -> None:
     run = await hf.start(listens.using(id="l"))
     await paid.send("l", 1)
     await paid.send("l", 2)
-    assert await run.result(timeout=20) == 3
+    assert await run.result(timeout=60) == 3
     fork = await run.fork(from_="do")
     await asked(fork, "paid#2")
     await paid.send(fork.id, 40)
-    assert await fork.result(timeout=20) == 41
+    assert await fork.result(timeout=60) == 41
     listener = await hf.start(hears.using(id="h"))
     assert await ended(hf, speaks, "s", "h") is RunState.SUCCEEDED
-    assert await (await hf.run("s").fork(from_="do")).result(timeout=20) == "said"
-    assert await listener.result(timeout=20) == ["once", "twice", "twice"]
+    assert await (await hf.run("s").fork(from_="do")).result(timeout=60) == "said"
+    assert await listener.result(timeout=60) == ["once", "twice", "twice"]
 
 
 @workflow
@@ -332,17 +332,17 @@ async def dices() -> list[str]:
 async def test_dice_clock_and_what_is_published_replay_the_same(hf: Holdfast) -> None:
     """The kept part sees the same random numbers and times. What the code published before the point is shown."""
     run = await hf.start(dices.using(id="d"))
-    first = await run.result(timeout=20)
+    first = await run.result(timeout=60)
     broken.add("end")
     fork = await run.fork(from_="do#2")
     with pytest.raises(RunFailed):
-        await fork.result(timeout=20)
+        await fork.result(timeout=60)
     assert await fork.published() == {"first": first, "second": True}
     broken.clear()
     broken.add("middle")
     fork = await run.fork(from_="do")
     with pytest.raises(RunFailed):
-        await fork.result(timeout=20)
+        await fork.result(timeout=60)
     assert await fork.published() == {"first": first}
 
 
@@ -355,10 +355,10 @@ async def test_what_was_asked_for_before_is_not_repeated(hf: Holdfast) -> None:
     """A step beside the point that the code asked for earlier, and that succeeded, does not depend on the point."""
     assert await ended(hf, both, "b") is RunState.SUCCEEDED
     fork = await hf.run("b").fork(from_="do#2")
-    assert await fork.result(timeout=20) == ["a", "b", "c"]
+    assert await fork.result(timeout=60) == ["a", "b", "c"]
     assert [len(keys(what)) for what in "abc"] == [1, 2, 2]
     fork = await hf.run("b").fork(set={"do": "x"})
-    assert await fork.result(timeout=20) == ["x", "b", "c"]
+    assert await fork.result(timeout=60) == ["x", "b", "c"]
     assert [len(keys(what)) for what in "abc"] == [1, 2, 2]
 
 
@@ -383,9 +383,9 @@ async def test_a_run_in_any_state_can_be_forked(hf: Holdfast, state: str) -> Non
     elif state == "cancelled":
         await run.cancel()
         with pytest.raises(RunFailed):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     fork = await run.fork(set={"stalls": 41})
-    assert await fork.result(timeout=20) == 42
+    assert await fork.result(timeout=60) == 42
     assert len(keys("first")) == 1
     assert await run.state() == state
 
@@ -402,11 +402,11 @@ async def test_a_fork_of_a_later_generation(hf: Holdfast) -> None:
     """It goes on in that generation; with another input it begins at the first one."""
     assert await ended(hf, rounds, "r", 0) is RunState.SUCCEEDED
     fork = await hf.run("r").fork(from_="@3/do#2")
-    assert await fork.result(timeout=20) == "end"
+    assert await fork.result(timeout=60) == "end"
     assert (await fork.info()).generation == 3
     assert len(keys("round 2")) == 1
     fork = await hf.run("r").fork(input={"n": 1})
-    assert await fork.result(timeout=20) == "end"
+    assert await fork.result(timeout=60) == "end"
     assert ((await fork.info()).generation, len(keys("round 1"))) == (2, 2)
 
 

@@ -136,7 +136,7 @@ async def hf(store_url: str) -> AsyncIterator[Holdfast]:
         yield found
 
 
-async def eventually(true: Callable[[], Awaitable[object]], limit_s: float = 30.0) -> None:
+async def eventually(true: Callable[[], Awaitable[object]], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not await true():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -204,7 +204,7 @@ class TestBreakers:
 
             await eventually(opened)
             down.clear()
-            assert await run.result(30) == 7
+            assert await run.result(60) == 7
             (charged,) = await run.steps()
             assert charged.excused >= 1
             assert charged.attempt == charged.excused + 1
@@ -294,7 +294,7 @@ class TestBreakers:
         )
         assert called["charge"] == 0
         await hf.gates.reset("bank")
-        assert await run.result(30) == 1
+        assert await run.result(60) == 1
 
     async def test_bugs_and_refusals_open_nothing(self, hf: Holdfast) -> None:
         """Wrong code fails at once, whenever it is tried; a dependency that refuses has answered."""
@@ -310,7 +310,7 @@ class TestBreakers:
         runs = [await hf.start(pay, i) for i in range(20)]
         for run in runs:
             with pytest.raises(RunFailed):
-                await run.result(30)
+                await run.result(60)
         assert called["charge"] == 60
         row = await breaker(hf)
         assert row is not None
@@ -376,13 +376,13 @@ class TestHolds:
         assert "has been held by" in await run.why()
         assert "(stocktaking); `holdfast release --" in await run.why()
         await hf.gates.release(**scope)  # type: ignore[arg-type]
-        assert await run.result(30) == 3
+        assert await run.result(60) == 3
 
     @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"namespace": "acme"}, {"dependency": "bank"}])
     async def test_what_is_not_covered_goes_on(self, hf: Holdfast, scope: dict[str, str]) -> None:
         """Other workflows, namespaces and dependencies go on."""
         await hf.gates.hold(**scope)  # type: ignore[arg-type]
-        assert await (await hf.start(post, 1)).result(30) == 1
+        assert await (await hf.start(post, 1)).result(60) == 1
 
     @pytest.mark.parametrize(
         ("scope", "value"),
@@ -424,7 +424,7 @@ class TestHolds:
         (child,) = await hf.store.reads.children("p")
         assert child.namespace == "acme"
         await hf.gates.release(namespace="acme")
-        assert await run.result(30) == 1
+        assert await run.result(60) == 1
 
     async def test_holds_add_up(self, hf: Holdfast) -> None:
         """A step begins when nothing holds it any more."""
@@ -437,6 +437,6 @@ class TestHolds:
         await asyncio.sleep(QUICK.poll_s * 4)  # several polls in which it could begin
         assert called["stamp"] == 0
         await hf.gates.release(namespace="default")
-        assert await run.result(30) == 1
+        assert await run.result(60) == 1
         with pytest.raises(WrongState, match="there is no hold on the namespace 'default'"):
             await hf.gates.release(namespace="default")

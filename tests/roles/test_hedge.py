@@ -35,12 +35,12 @@ async def both_run(hf: Holdfast, folder: Path, then_fails: bool = False) -> Run[
     await learned(hf, folder)
     (folder / "slow").touch()
     run = await hf.start(stragglers.guarded_run, str(folder), "x", then_fails)
-    await until(lambda: "second" in words(folder), 30)
+    await until(lambda: "second" in words(folder))
     assert "first" in words(folder)
     return run
 
 
-async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
+async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 60.0) -> None:
     """Wait until a condition of the store is true."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  a condition of the store has no event
@@ -49,7 +49,7 @@ async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 30.
 
 async def learned(hf: Holdfast, folder: Path) -> None:
     """Wait until the store knows how long the step takes."""
-    await (await hf.start(stragglers.warm_up, str(folder), 40)).result(30)
+    await (await hf.start(stragglers.warm_up, str(folder), 40)).result(60)
     await learned_by(hf)
 
 
@@ -82,7 +82,7 @@ async def test_the_twin_is_first(two: list[Holdfast], tmp_path: Path) -> None:
     """The run gets the twin's result. The step itself is stopped, and its attempt is recorded as outrun."""
     run = await both_run(two[0], tmp_path)
     (tmp_path / "second").write_text("end")
-    assert await run.result(20) == "second"
+    assert await run.result(60) == "second"
     await until(lambda: "first stopped" in effects(tmp_path))
     assert len(keys(tmp_path)) == 1
     view = await run.view()
@@ -100,7 +100,7 @@ async def test_the_step_is_first(two: list[Holdfast], tmp_path: Path) -> None:
     """The run gets the step's result, and the twin is stopped."""
     run = await both_run(two[0], tmp_path)
     (tmp_path / "first").write_text("end")
-    assert await run.result(20) == "first"
+    assert await run.result(60) == "first"
     await until(lambda: "second stopped" in effects(tmp_path))
     assert (await run.view()).attempts == []
     await sound(two[0])
@@ -117,7 +117,7 @@ async def test_a_twin_that_fails_costs_its_step_nothing(two: list[Holdfast], tmp
 
     await until_stored(twin_ended)
     (tmp_path / "first").write_text("end")
-    assert await run.result(20) == "first"
+    assert await run.result(60) == "first"
     assert words(tmp_path) == ["first", "second"]
 
 
@@ -127,7 +127,7 @@ async def test_a_step_that_fails_waits_for_its_twin(two: list[Holdfast], tmp_pat
     (tmp_path / "first").write_text("fail")
     await until(lambda: "first ends" in effects(tmp_path))
     (tmp_path / "second").write_text("end")
-    assert await run.result(20) == "second"
+    assert await run.result(60) == "second"
     await sound(two[0])
 
 
@@ -139,7 +139,7 @@ async def test_when_both_fail_the_step_failed_and_may_have_had_its_effect(
     for who in ("first", "second"):
         (tmp_path / who).write_text("fail")
     with pytest.raises(RunUndone, match="first failed"):
-        await run.result(20)
+        await run.result(60)
     assert len(undone(tmp_path)) == 1
     await sound(two[0])
 
@@ -150,7 +150,7 @@ async def test_a_step_that_fails_without_a_twin_did_nothing(two: list[Holdfast],
     (tmp_path / "first").write_text("fail")
     run = await two[0].start(stragglers.guarded_run, str(tmp_path), "x")
     with pytest.raises(RunFailed, match="first failed"):
-        await run.result(20)
+        await run.result(60)
     assert undone(tmp_path) == []
 
 
@@ -163,7 +163,7 @@ async def test_what_ran_twice_is_undone_once(two: list[Holdfast], tmp_path: Path
     await until(lambda: f"{winner} ends" in effects(tmp_path))
     (tmp_path / "fail run").touch()
     with pytest.raises(RunUndone):
-        await run.result(20)
+        await run.result(60)
     (key,) = keys(tmp_path)
     assert undone(tmp_path) == [f"undone {winner} of {key}"]
     await sound(two[0])
@@ -174,7 +174,7 @@ async def test_cancelling_the_run_stops_both(two: list[Holdfast], tmp_path: Path
     run = await both_run(two[0], tmp_path)
     await run.cancel()
     with pytest.raises(RunCancelled):
-        await run.result(20)
+        await run.result(60)
     lines = effects(tmp_path)
     assert len(undone(tmp_path)) == 1
     assert {"first stopped", "second stopped"} <= set(lines[: lines.index(undone(tmp_path)[0])])
@@ -194,7 +194,7 @@ async def test_a_held_run_takes_its_twins_outcome_when_it_is_released(
 
     await until_stored(recorded)
     await run.release()
-    assert await run.result(20) == "second"
+    assert await run.result(60) == "second"
     await sound(two[0])
 
 
@@ -211,7 +211,7 @@ async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) ->
 
         await until_stored(is_long_overdue)
         (tmp_path / "first").write_text("end")
-        assert await run.result(20) == "first"
+        assert await run.result(60) == "first"
         assert await hf.store.twins.twins(run.id) == []
 
 
@@ -219,18 +219,18 @@ async def test_the_twin_survives_the_death_of_the_steps_agent(store_url: str, tm
     """The process that runs the step and decides its run is killed. The twin's outcome is the step's."""
     async with straggler_node(store_url) as first, Holdfast(store_url, roles=[]) as caller:
         run = await caller.start(stragglers.warm_up, str(tmp_path), 40)
-        await run.result(30)
+        await run.result(60)
         async with Holdfast(store_url, config=QUICK, roles=["supervisor"]) as leading:
             await learned_by(leading)
             (tmp_path / "slow").touch()
             run2 = await caller.start(stragglers.guarded_run, str(tmp_path), "x")
-            await until(lambda: "first" in words(tmp_path), 30)
+            await until(lambda: "first" in words(tmp_path))
             async with Holdfast(store_url, config=QUICK):
-                await until(lambda: "second" in words(tmp_path), 30)
+                await until(lambda: "second" in words(tmp_path))
                 first.kill()
                 await first.wait()
                 (tmp_path / "second").write_text("end")
-                assert await run2.result(30) == "second"
+                assert await run2.result(60) == "second"
                 (step,) = await run2.steps()
                 assert step.state is StepState.SUCCEEDED
                 await sound(caller)

@@ -30,7 +30,7 @@ def descriptors() -> int:
 
 async def test_it_runs_in_another_process(hf: Holdfast) -> None:
     """The step's process is a child of the agent's, and gives its result and progress back."""
-    pid, parent = await (await hf.start(alone.looks, os.getpid())).result(20)
+    pid, parent = await (await hf.start(alone.looks, os.getpid())).result(60)
     assert pid != os.getpid()
     assert parent == os.getpid()
 
@@ -39,13 +39,13 @@ async def test_it_runs_in_another_process(hf: Holdfast) -> None:
 async def test_its_death_is_an_attempt_that_was_lost(hf: Holdfast, tmp_path: Path, how: str) -> None:
     """A step that kills its process does not kill the agent. The attempt is recorded as lost, and the next one runs."""
     run = await hf.start(alone.dying, how, str(tmp_path))
-    assert await run.result(20) == "survived"
+    assert await run.result(60) == "survived"
     assert [attempt.ending for attempt in (await run.view()).attempts] == ["lost"]
 
 
 async def test_it_is_killed_at_its_timeout_with_all_its_children(hf: Holdfast, tmp_path: Path) -> None:
     """The whole process group gets SIGTERM, then SIGKILL."""
-    assert await (await hf.start(alone.hanging, str(tmp_path))).result(20) == "killed"
+    assert await (await hf.start(alone.hanging, str(tmp_path))).result(60) == "killed"
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     await until(lambda: not any(map(alive, pids)))
 
@@ -57,29 +57,29 @@ async def test_cancelling_the_run_kills_it(hf: Holdfast, tmp_path: Path) -> None
     pid = int((tmp_path / "pid").read_text())
     await run.cancel()
     with pytest.raises(RunCancelled):
-        await run.result(20)
+        await run.result(60)
     await until(lambda: not alive(pid))
 
 
 async def test_its_checkpoints_outlive_it(hf: Holdfast) -> None:
     """`here.save` is durable when it returns, in the step's process, too."""
-    assert await (await hf.start(alone.saving)).result(20) == 3
+    assert await (await hf.start(alone.saving)).result(60) == 3
 
 
 async def test_its_own_errors_are_its_own(hf: Holdfast) -> None:
     """An exception crosses the process boundary with its own class."""
-    assert await (await hf.start(alone.refusing)).result(20) == "not in here"
+    assert await (await hf.start(alone.refusing)).result(60) == "not in here"
 
 
 async def test_it_leaves_nothing_open(hf: Holdfast, tmp_path: Path) -> None:
     """However its process ended, the agent has no more descriptors than before."""
-    await (await hf.start(alone.looks, os.getpid())).result(20)
+    await (await hf.start(alone.looks, os.getpid())).result(60)
     before = descriptors()
     for how in ("signal", "exit"):
         folder = tmp_path / how
         folder.mkdir()
-        await (await hf.start(alone.dying, how, str(folder))).result(20)
-        await (await hf.start(alone.looks, os.getpid())).result(20)
+        await (await hf.start(alone.dying, how, str(folder))).result(60)
+        await (await hf.start(alone.looks, os.getpid())).result(60)
     await until(lambda: descriptors() <= before)
 
 
@@ -87,7 +87,7 @@ async def test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free(sto
     """When more steps wait than there are places, no poll is needed to go on."""
     config = Config(steps_max=10, poll_s=600.0)
     async with Holdfast(store_url, config=config) as hf:
-        assert await (await hf.start(flows.wide, 150)).result(20) == 150
+        assert await (await hf.start(flows.wide, 150)).result(60) == 150
 
 
 GUARDED = 'if __name__ == "__main__":\n    asyncio.run(main())'

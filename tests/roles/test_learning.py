@@ -41,8 +41,8 @@ async def test_the_eta_is_learned_from_runs_before(hf: Holdfast, tmp_path: Path)
     (tmp_path / "open").touch()
     first = await hf.start(flows.naps, folder, "open")
     assert await first.eta() is None
-    await asyncio.gather(*[(await hf.start(flows.naps, folder, "open")).result(30) for _ in range(6)])
-    await first.result(30)
+    await asyncio.gather(*[(await hf.start(flows.naps, folder, "open")).result(60) for _ in range(6)])
+    await first.result(60)
 
     async def known() -> bool:
         return await counted(hf, start_name(flows.naps.name)) >= 7
@@ -56,7 +56,7 @@ async def test_the_eta_is_learned_from_runs_before(hf: Holdfast, tmp_path: Path)
     assert 0.0 <= eta.left_s <= eta.most_s < 10
     assert eta.samples == 7
     (tmp_path / "shut").touch()
-    await run.result(30)
+    await run.result(60)
 
 
 async def test_attempts_are_counted_and_written_with_the_rest_of_a_second(hf: Holdfast) -> None:
@@ -75,7 +75,7 @@ async def test_what_was_counted_last_is_written_when_a_node_leaves(store_url: st
     """A short program teaches the store, too."""
     slow = msgspec.structs.replace(QUICK, learn_s=600.0)
     async with Holdfast(store_url, config=slow) as hf:
-        await (await hf.start(flows.loops, 3)).result(30)
+        await (await hf.start(flows.loops, 3)).result(60)
         assert await hf.store.durations.durations() == []
     async with Holdfast(store_url, roles=[]) as hf:
         assert await counted(hf, step_name(flows.nap.name)) == 3
@@ -86,7 +86,7 @@ async def test_a_straggler_is_reported_while_it_lasts(hf: Holdfast, tmp_path: Pa
     names = [str(number) for number in range(40)]
     for name in names:
         (tmp_path / name).touch()
-    await (await hf.start(flows.waits, str(tmp_path), names)).result(30)
+    await (await hf.start(flows.waits, str(tmp_path), names)).result(60)
 
     async def known() -> bool:
         return await counted(hf, step_name(flows.wait_for.name)) >= 40
@@ -94,18 +94,22 @@ async def test_a_straggler_is_reported_while_it_lasts(hf: Holdfast, tmp_path: Pa
     await until_stored(known)
     run = await hf.start(flows.waits, str(tmp_path), ["late"])
 
+    async def raised() -> list[tuple[str, str]]:
+        """A busy machine may have made stragglers of other steps."""
+        return [
+            (one.kind, one.level) for one in await hf.store.alerts.open_alerts(50) if one.run_id == run.id
+        ]
+
     async def is_raised() -> bool:
-        return [one.kind for one in await hf.store.alerts.open_alerts(10)] == [AlertKind.STRAGGLER]
+        return await raised() == [(AlertKind.STRAGGLER, "info")]
 
     await until_stored(is_raised)
-    (alert,) = await hf.store.alerts.open_alerts(10)
-    assert (alert.run_id, alert.level) == (run.id, "info")
     assert "longer than such steps usually take" in await run.why()
     (tmp_path / "late").touch()
-    await run.result(30)
+    await run.result(60)
 
     async def over() -> bool:
-        return await hf.store.alerts.open_alerts(10) == []
+        return await raised() == []
 
     await until_stored(over)
 
@@ -119,7 +123,7 @@ async def test_what_others_ended_is_delivered_although_this_node_runs_it(
     await until(lambda: "began never" in effects(tmp_path))
     past = "1" if store_url.startswith("sqlite") else "to_timestamp(1)"
     run_sql(store_url, f"UPDATE steps SET complete_by = {past} WHERE run_id = '{run.id}'")
-    assert await run.result(30) == "StepTimeout"
+    assert await run.result(60) == "StepTimeout"
     assert hf.node.agent is not None
     await until(lambda: hf.node.agent is not None and not hf.node.agent.assignments)
 
@@ -129,5 +133,5 @@ async def test_a_run_that_another_process_started_teaches_how_long_the_whole_tak
     async with Holdfast(store_url, roles=[], config=QUICK) as caller:
         run = await caller.start(flows.loops, 3)
         async with Holdfast(store_url, config=QUICK):
-            await run.result(30)
+            await run.result(60)
         assert await counted(caller, start_name(flows.loops.name)) == 1

@@ -21,7 +21,7 @@ from holdfast.store import open_store
 from holdfast.store.heart import Heart, HeartMessage, Order
 from holdfast.store.nodes import Nodes
 
-LEASE_S = 1.0
+LEASE_S = 3.0
 QUICK = Config(lease_s=LEASE_S, renew_s=LEASE_S / 5, poll_s=0.1, beat_s=0.1, sweep_s=0.1, heart=False)
 
 began: Counter[str] = Counter()
@@ -65,7 +65,7 @@ async def test_without_its_lease_a_node_writes_nothing(store_url: str) -> None:
         node = hf.node
         when_first_runs.append(lambda: lose_lease(node))
         run = await hf.start(both)
-        assert await run.result(20) == "first second"
+        assert await run.result(60) == "first second"
         assert hf.node is not node
     assert began == {"first": 2, "second": 1}
 
@@ -86,7 +86,7 @@ async def test_without_its_lease_an_agent_begins_nothing(
 
         monkeypatch.setattr(node.agent, "begin_issued", begin_late)
         run = await hf.start(both)
-        assert await run.result(20) == "first second"
+        assert await run.result(60) == "first second"
         assert hf.node is not node
     assert began == {"first": 1, "second": 1}
 

@@ -38,7 +38,7 @@ async def small(store_url: str) -> AsyncIterator[Holdfast]:
 
 async def healthy(hf: Holdfast) -> None:
     """The agent goes on serving, and the store finds nothing wrong."""
-    assert await (await hf.start(leavings.working, 5)).result(20) == 5
+    assert await (await hf.start(leavings.working, 5)).result(60) == 5
     assert not [name for name, _, rows in await hf.store.reads.doctor() if rows]
 
 
@@ -55,7 +55,7 @@ async def test_whatever_leaves_a_step_is_its_recorded_failure(
         run = await hf.start(leavings.leaving, kind, str(folder), how)
         unsure = how in leavings.INTERRUPTS
         with pytest.raises(RunUndone if unsure else RunFailed):
-            await run.result(20)
+            await run.result(60)
         first = (await run.steps())[0]
         assert (first.state, first.attempt) == (StepState.FAILED, 1), how
         assert effects(folder) == (["acted", "undone"] if unsure else ["acted"]), how
@@ -63,7 +63,7 @@ async def test_whatever_leaves_a_step_is_its_recorded_failure(
         if kind == "isolated":
             return  # each takes a process, and the workflow gets the same as from the others
         caught = await hf.start(leavings.caught, kind, str(folder), how)
-        assert await caught.result(20) != "?", how
+        assert await caught.result(60) != "?", how
 
     gate = asyncio.Semaphore(4)
 
@@ -82,7 +82,7 @@ async def test_whatever_leaves_a_workflow_ends_its_run(hf: Holdfast, inner: bool
     for how in leavings.RAISED:
         run = await hf.start(flow, how)
         with pytest.raises(RunFailed):
-            await run.result(20)
+            await run.result(60)
         assert await run.state() is RunState.FAILED, how
     await healthy(hf)
 
@@ -97,7 +97,7 @@ async def test_a_result_that_cannot_be_stored_is_undone(
         pytest.skip("a process each, for the same code as in a thread")
     run = await small.start(leavings.giving, kind, str(tmp_path), what)
     with pytest.raises(RunUndone, match=r"gives_\w+\(\) result"):
-        await run.result(30)
+        await run.result(60)
     key = f"{run.id}::gives_{kind}"
     assert effects(tmp_path) == [f"acted {key}", f"undone {key} with None"]
     await healthy(small)
@@ -110,7 +110,7 @@ async def test_a_result_whose_class_raises_or_changes_it_is_undone(
     """Whatever an author's class does while it is encoded and decoded, the result is the same."""
     run = await hf.start(leavings.giving_odd, str(tmp_path), what)
     with pytest.raises(RunUndone, match=r"gives_\w+\(\) result"):
-        await run.result(30)
+        await run.result(60)
     assert [line.split()[0] for line in effects(tmp_path)] == ["acted", "undone"]
     await healthy(hf)
 
@@ -121,7 +121,7 @@ async def test_a_saga_undoes_a_result_that_cannot_be_stored(
 ) -> None:
     """The workflow takes another branch, and what was done is undone."""
     run = await small.start(leavings.giving_in_a_saga, kind, str(tmp_path), "too large")
-    assert await run.result(30) == "InvalidInput"
+    assert await run.result(60) == "InvalidInput"
     assert [line.split()[0] for line in effects(tmp_path)] == ["acted", "undone"]
 
 
@@ -130,7 +130,7 @@ async def test_undo_failed_looks_into_groups(hf: Holdfast, tmp_path: Path, isola
     """A step that works with task groups raises its ConnectionError inside an ExceptionGroup."""
     run = await hf.start(leavings.splitting, isolated, str(tmp_path))
     with pytest.raises(RunUndone):
-        await run.result(30)
+        await run.result(60)
     assert effects(tmp_path) == ["acted", "undone"]
 
 
@@ -143,7 +143,7 @@ async def test_a_step_that_was_interrupted_by_its_agents_leaving_may_have_had_it
         await until(lambda: effects(tmp_path) == ["acted 1"])
     async with Holdfast(store_url, config=FAST) as second:
         with pytest.raises(RunUndone, match="refused"):
-            await second.run(run.id).result(30)
+            await second.run(run.id).result(60)
         assert effects(tmp_path) == ["acted 1", "acted 2", "undone"]
         await healthy(second)
 
@@ -153,8 +153,8 @@ def test_plain_code_survives_a_step_that_exits_in_a_task(store_url: str, how: st
     """Holdfast's own event loop goes on."""
     with Holdfast(store_url, config=FAST) as hf:
         with pytest.raises(RunFailed, match=how):
-            hf.wait(hf.wait(hf.start(leavings.exiting_in_a_task, how)).result(20))
-        assert hf.wait(hf.wait(hf.start(leavings.working, 5)).result(20)) == 5
+            hf.wait(hf.wait(hf.start(leavings.exiting_in_a_task, how)).result(60))
+        assert hf.wait(hf.wait(hf.start(leavings.working, 5)).result(60)) == 5
 
 
 @pytest.mark.parametrize("where", ["step", "workflow"])
@@ -166,7 +166,7 @@ async def test_a_signal_ends_the_process_and_no_step_and_no_run(
     program = [sys.executable, "-m", "tests.roles.leavings", number, store_url, where, str(tmp_path)]
     process = await asyncio.create_subprocess_exec(*program, stderr=subprocess.DEVNULL)
     try:
-        await until(lambda: bool(effects(tmp_path)), 30)
+        await until(lambda: bool(effects(tmp_path)))
         process.send_signal(signal.Signals[number])
         assert await asyncio.wait_for(process.wait(), 30) == code
     finally:
@@ -176,4 +176,4 @@ async def test_a_signal_ends_the_process_and_no_step_and_no_run(
         flow = leavings.being_busy if where == "step" else leavings.busy_itself
         if where == "workflow":
             await hf.start(flow.using(id="busy"), str(tmp_path))  # nothing of its first turn was committed
-        assert await hf.run("busy", flow).result(30) == 2
+        assert await hf.run("busy", flow).result(60) == 2

@@ -57,14 +57,14 @@ def said(lines: list[LogInfo]) -> list[tuple[str | None, int | None, str, str]]:
 
 async def first_lines(run: Run[Any]) -> list[LogInfo]:
     """Wait until something that was logged is written."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (lines := await run.logs()):  # noqa: ASYNC110  rows give no event
             await asyncio.sleep(0.01)
     return lines
 
 
 async def until_quarantined(run: Run[Any]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not any(one.quarantined for one in await run.steps()):  # noqa: ASYNC110  rows give no event
             await asyncio.sleep(0.02)
 
@@ -72,7 +72,7 @@ async def until_quarantined(run: Run[Any]) -> None:
 async def test_what_is_logged_is_kept_with_its_attempt(hf: Holdfast) -> None:
     """Lines come in the order of time, with step and attempt, those of failed attempts, too."""
     run = await hf.start(flows.order, 1)
-    assert await run.result(20) == 2
+    assert await run.result(60) == 2
     lines = await run.logs()
     assert said(lines) == [
         (None, None, "INFO", "order begins"),
@@ -93,7 +93,7 @@ async def test_what_is_logged_is_kept_with_its_attempt(hf: Holdfast) -> None:
 async def test_records_say_where_they_come_from(hf: Holdfast, seen: Seen) -> None:
     """Every handler of the user's can show run, step and attempt, or the workflow, in steps of every kind."""
     run = await hf.start(flows.order, 0)
-    await run.result(20)
+    await run.result(60)
     found = [
         (one.holdfast_run, one.holdfast_workflow, one.holdfast_step, one.holdfast_attempt)  # type: ignore[attr-defined]
         for one in seen.records
@@ -117,7 +117,7 @@ async def test_a_workflow_logs_once(hf: Holdfast, seen: Seen) -> None:
     scheduler = hf.node.scheduler
     assert scheduler is not None
     await until(lambda: run.id not in scheduler.runs)  # so it is replayed when the timer fires
-    assert await run.result(20) == "done"
+    assert await run.result(60) == "done"
     assert seen.messages == ["before", "slept", "after"]
     assert [line.message for line in await run.logs()] == ["before", "slept", "after"]
 
@@ -125,7 +125,7 @@ async def test_a_workflow_logs_once(hf: Holdfast, seen: Seen) -> None:
 async def test_a_new_generation_begins_with_empty_logs(hf: Holdfast) -> None:
     """What a run that continues as new has logged goes with its history."""
     run = await hf.start(flows.goes_on)
-    assert await run.result(20) == 3
+    assert await run.result(60) == 3
     assert said(await run.logs()) == [
         (None, None, "INFO", "generation 3"),
         ("@3/pack", 1, "WARNING", "packing 3"),
@@ -139,7 +139,7 @@ async def test_what_a_long_step_logs_is_seen_while_it_runs(hf: Holdfast) -> None
     seen = await first_lines(run)
     assert said(seen) == [("waits", 1, "INFO", "long is under way")]
     flows.gates["long"].set()
-    await run.result(20)
+    await run.result(60)
     assert [line.message for line in await run.logs()] == ["long is under way", "long goes on"]
 
 
@@ -149,7 +149,7 @@ async def test_much_is_bounded_to_its_beginning_and_its_end(
     """64 KiB are kept, and one line says how much is left out."""
     monkeypatch.setattr(flows.log, "propagate", False)  # pytest keeps what it captures, and is slow at that
     run = await hf.start(flows.flooding, 20_000, 100)
-    await run.result(30)
+    await run.result(60)
     lines = await run.logs()
     numbers = [int(line.message.split()[0]) for line in lines if line.logger == "shop.bank"]
     (gap,) = [place for place, line in enumerate(lines) if line.logger == "holdfast.logs"]
@@ -166,15 +166,15 @@ async def test_the_settings_are_obeyed(store_url: str) -> None:
     small = msgspec.structs.replace(FAST, logs_max_bytes=8 * 1024, logs_level="WARNING")
     async with Holdfast(store_url, config=small) as hf:
         run = await hf.start(flows.order, 1)
-        await run.result(20)
+        await run.result(60)
         assert [line.level for line in await run.logs()] == ["ERROR", "WARNING"]
     async with Holdfast(store_url, config=msgspec.structs.replace(small, logs_level="INFO")) as hf:
         run = await hf.start(flows.flooding, 1000, 100)
-        await run.result(20)
+        await run.result(60)
         assert sum(len(row.body) for row in await hf.store.reads.logs_of(run.id, [1])) <= 8 * 1024
     async with Holdfast(store_url, config=msgspec.structs.replace(FAST, logs_max_bytes=0)) as hf:
         run = await hf.start(flows.order, 1)
-        await run.result(20)
+        await run.result(60)
         assert await run.logs() == []
 
 
@@ -186,7 +186,7 @@ async def test_whatever_is_logged_does_no_harm(hf: Holdfast, monkeypatch: pytest
         flows.log, "propagate", False
     )  # nor can pytest send half of a character to another process
     run = await hf.start(flows.odd)
-    assert await run.result(20) == "said"
+    assert await run.result(60) == "said"
     messages = [line.message for line in await run.logs("says_odd_things")]
     assert messages[0] == "a NUL \0, half of a character \\udc80, a colour \x1b[31m"
     assert messages[1].startswith("%d pieces ('three',) (cannot be formatted: ")
@@ -203,7 +203,7 @@ async def test_whatever_is_logged_does_no_harm(hf: Holdfast, monkeypatch: pytest
 async def test_threads_of_a_step_belong_to_it_with_its_context(hf: Holdfast, seen: Seen) -> None:
     """A thread that gets a copy of the context logs for the step. A bare thread only logs."""
     run = await hf.start(flows.threaded)
-    await run.result(20)
+    await run.result(60)
     assert [line.message for line in await run.logs()] == ["from a thread with the context"]
     assert seen.messages == ["from a bare thread", "from a thread with the context"]
 
@@ -212,7 +212,7 @@ async def test_what_is_logged_after_the_end_is_not_kept(hf: Holdfast, seen: Seen
     """A thread goes on after its timeout. It says for whom it logs, but the attempt has been reported."""
     flows.late[:] = [threading.Event(), threading.Event()]
     run = await hf.start(flows.outlived)
-    assert await run.result(20) == "timed out"
+    assert await run.result(60) == "timed out"
     flows.late[0].set()
     assert await asyncio.to_thread(flows.late[1].wait, 20)
     assert [line.message for line in await run.logs()] == ["in time"]
@@ -232,11 +232,11 @@ async def test_a_handler_that_raises_costs_the_line_nothing(hf: Holdfast) -> Non
     try:
         run = await hf.start(flows.waiting, "broken")
         with pytest.raises(RunFailed, match="the log host is away"):
-            await run.result(20)
+            await run.result(60)
     finally:
         flows.log.removeHandler(broken)
     assert [line.message for line in await run.logs()] == ["broken is under way"]
-    assert await (await hf.start(flows.order, 0)).result(20) == 1
+    assert await (await hf.start(flows.order, 0)).result(60) == 1
 
 
 async def test_any_configuration_of_logging_will_do(hf: Holdfast, seen: Seen) -> None:
@@ -254,7 +254,7 @@ async def test_any_configuration_of_logging_will_do(hf: Holdfast, seen: Seen) ->
         logging.setLogRecordFactory(lambda *args, **kwargs: wrapped(factory(*args, **kwargs)))
         log_fields.install()
         run = await hf.start(flows.order, 0)
-        await run.result(20)
+        await run.result(60)
         assert len(await run.logs()) == 4
         logging.setLogRecordFactory(logging.LogRecord)  # ours is gone, and a node that starts puts it back
         log_fields.install()
@@ -271,7 +271,7 @@ async def test_what_an_isolated_step_logs_and_prints_is_kept(
     The agent's handlers get the records, and what is printed is printed here, too."""
     run = await hf.start(flows.isolated, how)
     if how == "returns":
-        assert await run.result(30) == how
+        assert await run.result(60) == how
     else:
         await until_quarantined(run)
     lines = await run.logs("alone")
@@ -291,7 +291,7 @@ async def test_code_that_fails_keeps_its_last_words(hf: Holdfast) -> None:
     """They are written with the end of the run."""
     run = await hf.start(flows.fails_in_code)
     with pytest.raises(RunFailed):
-        await run.result(20)
+        await run.result(60)
     assert said(await run.logs()) == [(None, None, "ERROR", "about to fail")]
 
 
@@ -304,14 +304,14 @@ async def test_a_refused_report_writes_no_logs(hf: Holdfast) -> None:
     part = LogPart(1, False, 0, 0, 0, 1, 1.0, b'[[1.0,"INFO","x","forged"]]')
     assert await hf.store.batches.commit(hf.node.id, [Save(run.id, 1, 7, logs=[part])]) == [Answer.FENCED]
     flows.gates["refused"].set()
-    await run.result(20)
+    await run.result(60)
     assert "forged" not in [line.message for line in await run.logs()]
 
 
 async def test_wrong_questions_get_an_answer(hf: Holdfast) -> None:
     """An unknown run, step or level is named, with what to do."""
     run = await hf.start(flows.order, 0)
-    await run.result(20)
+    await run.result(60)
     with pytest.raises(UnknownRun, match="no step 'chrage': `holdfast show"):
         await run.logs("chrage")
     with pytest.raises(InvalidInput, match="'loud' is no level of logging: use DEBUG"):

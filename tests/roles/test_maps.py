@@ -113,7 +113,7 @@ async def wrong(what: str) -> Any:
 async def test_pages_keep_the_order(hf: Holdfast) -> None:
     """A list is returned in the order of the items. Each page is a child run; up to a page there are none."""
     run = await hf.start(doubles.using(id="d"), 23)
-    assert await run.result(20) == [str(2 * n) for n in range(23)]
+    assert await run.result(60) == [str(2 * n) for n in range(23)]
     pages = [row.id for row in await hf.store.reads.children("d")]
     assert sorted(pages) == ["d/double.page", *(f"d/double.page#{n}" for n in range(2, 6))]
     steps = await hf.store.reads.steps("d")
@@ -122,7 +122,7 @@ async def test_pages_keep_the_order(hf: Holdfast) -> None:
     assert info.progress is not None
     assert info.progress.note == "23 done"
     small = await hf.start(doubles.using(id="small"), 5)
-    assert await small.result(20) == ["0", "2", "4", "6", "8"]
+    assert await small.result(60) == ["0", "2", "4", "6", "8"]
     assert [step.key for step in await hf.store.reads.steps("small")] == [
         "double",
         *(f"double#{n}" for n in range(2, 6)),
@@ -132,14 +132,14 @@ async def test_pages_keep_the_order(hf: Holdfast) -> None:
 
 async def test_results_go_into_a_step(hf: Holdfast) -> None:
     """An async iterator may await steps. The results come to the step in batches, each exactly once."""
-    assert await (await hf.start(poured, 5)).result(20) == (20, 0)
+    assert await (await hf.start(poured, 5)).result(60) == (20, 0)
     assert sorted(saved) == [2 * n for n in range(20)]
 
 
 async def test_a_map_over_children_has_pages(hf: Holdfast) -> None:
     """A page of a `workflow.map` has child runs of its own."""
     run = await hf.start(children.using(id="c"), 10)
-    assert await run.result(20) == [2 * n for n in range(10)]
+    assert await run.result(60) == [2 * n for n in range(10)]
     assert [row.id for row in await hf.store.reads.children("c/one.page#3")] == [
         "c/one.page#3/one",
         "c/one.page#3/one#2",
@@ -152,20 +152,20 @@ async def test_failures_are_tolerated_over_all_pages(hf: Holdfast, tolerate: flo
     mood["bad"] = {3, 17}
     run = await hf.start(doubles, 20, tolerate=tolerate)
     if fits:
-        assert (await run.result(20))[2:5] == ["4", "no 3", "8"]
+        assert (await run.result(60))[2:5] == ["4", "no 3", "8"]
         progress = (await run.info()).progress
         assert progress is not None
         assert progress.note == "18 done, 2 failed"
     else:
         with pytest.raises(RunFailed, match="ValueError: no"):
-            await run.result(20)
+            await run.result(60)
 
 
 async def test_a_failed_run_undoes_its_pages(hf: Holdfast) -> None:
     """Every call is undone once, and the pages end `undone`."""
     run = await hf.start(doubles.using(id="f"), 12, end="fails")
     with pytest.raises(RunFailed, match="that is enough"):
-        await run.result(20)
+        await run.result(60)
     assert sorted(line for line in log if line.startswith("halve")) == sorted(f"halve {n}" for n in range(12))
     assert {row.state for row in await hf.store.reads.children("f")} == {RunState.UNDONE}
 
@@ -175,9 +175,9 @@ async def test_a_retry_repeats_what_failed(hf: Holdfast) -> None:
     mood["bad"] = {7}
     run = await hf.start(doubles.using(id="r"), 12)
     with pytest.raises(RunFailed, match="no 7"):
-        await run.result(20)
+        await run.result(60)
     mood.clear()
-    assert await (await hf.run("r", doubles).retry()).result(20) == [str(2 * n) for n in range(12)]
+    assert await (await hf.run("r", doubles).retry()).result(60) == [str(2 * n) for n in range(12)]
 
 
 async def test_an_endless_iterator_goes_on_until_it_is_cancelled(hf: Holdfast) -> None:
@@ -188,7 +188,7 @@ async def test_an_endless_iterator_goes_on_until_it_is_cancelled(hf: Holdfast) -
     assert len(open_pages) <= 4
     await run.cancel()
     with pytest.raises(RunCancelled):
-        await run.result(30)
+        await run.result(60)
     done, undone = (
         {line.split()[1] for line in log if line.startswith(word)} for word in ("double", "halve")
     )
@@ -199,7 +199,7 @@ async def test_an_iterator_that_raises_fails_the_run(hf: Holdfast) -> None:
     """With its own exception; what was done is undone."""
     mood["raises"] = 13
     with pytest.raises(RunFailed, match="LookupError: nothing after 13"):
-        await (await hf.start(doubles, 20)).result(20)
+        await (await hf.start(doubles, 20)).result(60)
     assert sum(line.startswith("halve") for line in log) == sum(line.startswith("double") for line in log)
 
 
@@ -207,7 +207,7 @@ async def test_a_step_that_cannot_take_the_results_fails_the_map(hf: Holdfast) -
     """It has its attempts like any step; then the page fails, and with it the map."""
     mood["full"] = True
     with pytest.raises(RunFailed, match="the disk is full"):
-        await (await hf.start(poured, 5)).result(20)
+        await (await hf.start(poured, 5)).result(60)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_a_step_that_cannot_take_the_results_fails_the_map(hf: Holdfast) -
 async def test_what_cannot_be_meant_is_refused(hf: Holdfast, what: str, says: str) -> None:
     """The error says what is wrong, and which item."""
     with pytest.raises(RunFailed, match=says):
-        await (await hf.start(wrong, what)).result(20)
+        await (await hf.start(wrong, what)).result(60)
 
 
 async def test_an_iterator_that_gives_other_items_is_a_drift(store_url: str) -> None:
@@ -235,7 +235,7 @@ async def test_an_iterator_that_gives_other_items_is_a_drift(store_url: str) -> 
         await until(lambda: len(log) > 12)
     mood["shift"] = 1
     async with Holdfast(store_url) as hf:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await hf.run("x").state() is not RunState.HELD:  # noqa: ASYNC110  a row in a store has no event
                 await asyncio.sleep(0.02)
         assert "double.page" in await hf.run("x").why()
@@ -258,7 +258,7 @@ async def test_a_crash_at_every_sixth_write(store_url: str) -> None:
         passed, state = await through(store_url, CRASHING, begin, crash_at, name)
         async with Holdfast(store_url, roles=()) as hf:
             assert state == "succeeded", passed.passed[-1]
-            assert await hf.run(name, doubles).result(10) == [str(2 * n) for n in range(12)]
+            assert await hf.run(name, doubles).result(60) == [str(2 * n) for n in range(12)]
         points = max(points, len(passed.passed) + 1) if crash_at < 40 else points
         crash_at += 6
 

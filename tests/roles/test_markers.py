@@ -253,7 +253,7 @@ async def test_a_marker_that_a_run_needs_is_named_when_it_is_missing(app: Deploy
         await hf.run("a").release()
         await module.go.send("a", 2)
         await module.go.send("a", 3)
-        assert await hf.run("a").result(30) == ["charged 1000", "charged 1000"]
+        assert await hf.run("a").result(60) == ["charged 1000", "charged 1000"]
 
 
 async def _is_held_for(hf: Holdfast, run_id: str, words: str) -> bool:
@@ -272,13 +272,13 @@ async def test_a_retry_keeps_the_ways(app: Deployed, store_url: str) -> None:
         for name in ("old", "new"):
             await module.go.send(name, 1)
             with pytest.raises(RunFailed):
-                await hf.run(name).result(30)
+                await hf.run(name).result(60)
             again = await hf.run(name).retry()
             with pytest.raises(RunFailed):
-                await again.result(30)
+                await again.result(60)
             once_more = await again.retry()
             with pytest.raises(RunFailed):
-                await once_more.result(30)
+                await once_more.result(60)
             assert ways(await once_more.steps()) == {"stops": name == "new"}
 
 
@@ -294,4 +294,4 @@ async def test_a_new_generation_decides_anew(app: Deployed, store_url: str) -> N
         await waits_for(hf.run("round"), "@2/go")
         assert ways(await hf.run("round").steps()) == {"way": True}
         await module.go.send("round", 2)
-        assert await hf.run("round").result(30) == "new"
+        assert await hf.run("round").result(60) == "new"

@@ -138,13 +138,13 @@ async def test_what_would_come_back_as_something_else_is_refused_where_it_is_pas
     assert not [row for row in await hf.runs() if row.id.startswith("refused")]
     under_any = [i for i, (kind, _, _) in enumerate(REFUSED) if kind is Any]
     for i in under_any:
-        assert (await (await hf.start(calling, i)).result(20)).startswith("taken(): value"), REFUSED[i]
+        assert (await (await hf.start(calling, i)).result(60)).startswith("taken(): value"), REFUSED[i]
 
 
 async def test_what_is_published_is_what_is_read(hf: Holdfast) -> None:
     """What JSON would change is refused where it is published."""
     run = await hf.start(publishing, list(PUBLISHED))
-    refused = await run.result(20)
+    refused = await run.result(60)
     assert [line.split(":")[0] for line in refused] == [
         "publish('bytes')",
         "publish('tuple')",
@@ -225,14 +225,14 @@ async def test_text_that_a_store_cannot_hold_is_refused_where_it_enters(hf: Hold
     assert (await run.info()).note == "a note"
     assert (await hf.gates.holds(), await hf.gates.breakers()) == ([], [])
     with pytest.raises(RunFailed, match=r"NUL|surrogate"):
-        await (await hf.start(sends_on, NUL)).result(20)
+        await (await hf.start(sends_on, NUL)).result(60)
 
 
 async def test_text_inside_values_may_be_anything_json_holds(hf: Holdfast) -> None:
     """NUL in progress, checkpoints, arguments and the names of tasks is kept, or makes no difference."""
-    await (await hf.start(notes_progress, NUL)).result(20)
+    await (await hf.start(notes_progress, NUL)).result(60)
     run = await hf.start(awaits_task, NUL)
-    assert await run.result(20) == 2
+    assert await run.result(60) == 2
 
 
 LIMIT = 3000
@@ -297,11 +297,11 @@ async def test_the_limit_of_payloads_is_the_one_that_was_set(store_url: str, way
     """Whichever way a value goes, the limit is `payload_max_bytes` of this process, smaller or larger than the
     default."""
     async with Holdfast(store_url, config=SMALL) as hf:
-        assert await (await hf.start(sized, way, LIMIT - 200)).result(20) > 0
+        assert await (await hf.start(sized, way, LIMIT - 200)).result(60) > 0
         with pytest.raises(
             RunFailed, match=r"more than the 3,000 a payload may have \(`payload_max_bytes`\)"
         ):
-            await (await hf.start(sized, way, LIMIT)).result(20)
+            await (await hf.start(sized, way, LIMIT)).result(60)
 
 
 async def test_the_limit_holds_for_what_comes_from_outside(store_url: str) -> None:
@@ -312,16 +312,16 @@ async def test_the_limit_holds_for_what_comes_from_outside(store_url: str) -> No
         with pytest.raises(InvalidInput, match="3,000"):
             await letters.send("anyone", BIG)
         with pytest.raises(RunFailed, match="3,000"):
-            await (await hf.start(own_result, LIMIT)).result(20)
-        assert await (await hf.start(own_result, LIMIT - 100)).result(20)
+            await (await hf.start(own_result, LIMIT)).result(60)
+        assert await (await hf.start(own_result, LIMIT - 100)).result(60)
 
 
 async def test_a_larger_limit_is_a_larger_limit(store_url: str) -> None:
     """It may be above the default of 2 MiB."""
     size = 3 * 1024 * 1024
     async with Holdfast(store_url, config=Config(payload_max_bytes=8 * 1024 * 1024)) as hf:
-        assert await (await hf.start(sized, "argument", size)).result(30) == size
-        assert await (await hf.start(sized, "result", size)).result(30) == size
+        assert await (await hf.start(sized, "argument", size)).result(60) == size
+        assert await (await hf.start(sized, "result", size)).result(60) == size
 
 
 async def test_a_lower_limit_does_not_refuse_what_is_recorded(store_url: str) -> None:
@@ -333,7 +333,7 @@ async def test_a_lower_limit_does_not_refuse_what_is_recorded(store_url: str) ->
             await asyncio.sleep(0.01)
     async with Holdfast(store_url, config=SMALL) as hf:
         await letters.send("older", "second")
-        assert await hf.run("older", two_waits).result(30) == LIMIT
+        assert await hf.run("older", two_waits).result(60) == LIMIT
 
 
 @workflow

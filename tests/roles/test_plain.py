@@ -59,7 +59,7 @@ opened: list[Holdfast] = []
 def everything(hf: Holdfast) -> None:
     """Do all that a program does with runs, without an event loop."""
     run = hf.wait(hf.start(flows.chain.using(id="chain", tags={"team": "a"}), 3))
-    assert hf.wait(run.result(10)) == 3
+    assert hf.wait(run.result(60)) == 3
     assert hf.wait(run.state()) is RunState.SUCCEEDED
     assert [one.key for one in hf.wait(run.steps())] == ["add", "add#2", "add#3"]
     assert [one.id for one in hf.wait(hf.runs(tags={"team": "a"}))] == ["chain"]
@@ -112,7 +112,7 @@ def test_a_program_opens_for_as_long_as_it_lives(store_url: str) -> None:
     for _ in range(2):
         with ThreadPoolExecutor(4) as threads:
             assert sum(threads.map(opens, range(4))) == 1
-        assert hf.wait(hf.wait(hf.start(flows.chain, 2)).result(10)) == 2
+        assert hf.wait(hf.wait(hf.start(flows.chain, 2)).result(60)) == 2
         hf.wait(hf.close())
     assert not any(thread.name == "holdfast" for thread in threading.enumerate())
 
@@ -122,7 +122,7 @@ async def test_threads_use_a_holdfast_of_an_event_loop(hf: Holdfast) -> None:
     await asyncio.to_thread(everything, hf)
     opened[:] = [hf]
     await hf.start(flows.chain.using(id="one"), 1)
-    assert await (await hf.start(asks, "one", True)).result(10) in {"running", "succeeded"}
+    assert await (await hf.start(asks, "one", True)).result(60) in {"running", "succeeded"}
 
 
 async def test_in_the_event_loops_own_thread_it_is_refused(hf: Holdfast) -> None:
@@ -133,9 +133,9 @@ async def test_in_the_event_loops_own_thread_it_is_refused(hf: Holdfast) -> None
         hf.wait(hf.run("one").watch())
     opened[:] = [hf]
     with pytest.raises(HoldfastError, match="write `await`"):
-        await (await hf.start(asks, "one", False)).result(10)
+        await (await hf.start(asks, "one", False)).result(60)
     with pytest.raises(HoldfastError, match="a workflow uses no Holdfast"):
-        await (await hf.start(asks_itself, "one")).result(10)
+        await (await hf.start(asks_itself, "one")).result(60)
 
 
 def test_another_event_loop_is_refused(store_url: str) -> None:
@@ -183,7 +183,7 @@ def test_a_signal_goes_through_the_one_that_is_named(tmp_path: Path) -> None:
         runs = [hf.wait(hf.start(waits.using(id="same"))) for hf in (one, two)]
         one.wait(go.send("same", 1))
         two.wait(go.send("same", 2))
-        assert [hf.wait(run.result(10)) for hf, run in zip((one, two), runs, strict=True)] == [1, 2]
+        assert [hf.wait(run.result(60)) for hf, run in zip((one, two), runs, strict=True)] == [1, 2]
 
 
 def test_waiting_has_an_end(store_url: str) -> None:
@@ -203,7 +203,7 @@ def test_waiting_has_an_end(store_url: str) -> None:
         with pytest.raises(TimeoutError):
             list(views)
         hf.wait(go.send(run.id, 3))
-        assert hf.wait(run.result(10)) == 3
+        assert hf.wait(run.result(60)) == 3
         assert hf.wait(run.result(timeout=0)) == 3
 
 
@@ -279,7 +279,7 @@ def test_a_fork_gets_an_error_and_can_open_its_own(store_url: str) -> None:
     """With gunicorn --preload, a Holdfast that was opened before belongs to the process that opened it, and goes on
     there."""
     with Holdfast(store_url, config=FAST) as hf:
-        hf.wait(hf.wait(hf.start(flows.chain, 1)).result(10))
+        hf.wait(hf.wait(hf.start(flows.chain, 1)).result(60))
 
         def child() -> None:
             calls: list[Coroutine[Any, Any, Any]] = [
@@ -296,12 +296,12 @@ def test_a_fork_gets_an_error_and_can_open_its_own(store_url: str) -> None:
                 return
             with hf:
                 assert hf.node.environment.pid == os.getpid()
-                assert hf.wait(hf.wait(hf.start(flows.chain.using(id="of the fork"), 2)).result(20)) == 2
+                assert hf.wait(hf.wait(hf.start(flows.chain.using(id="of the fork"), 2)).result(60)) == 2
 
         in_a_fork(child)
         if not store_url.startswith("sqlite:"):
-            assert hf.wait(hf.run("of the fork", flows.chain).result(10)) == 2
-        assert hf.wait(hf.wait(hf.start(flows.chain, 3)).result(20)) == 3
+            assert hf.wait(hf.run("of the fork", flows.chain).result(60)) == 2
+        assert hf.wait(hf.wait(hf.start(flows.chain, 3)).result(60)) == 3
 
 
 def test_forks_give_different_ids(store_url: str, tmp_path: Path) -> None:
@@ -327,14 +327,14 @@ def test_a_fork_opens_a_file_that_was_closed_before(tmp_path: Path) -> None:
 
     def child() -> None:
         with hf:
-            assert hf.wait(hf.wait(hf.start(flows.chain, 2)).result(20)) == 2
+            assert hf.wait(hf.wait(hf.start(flows.chain, 2)).result(60)) == 2
 
     in_a_fork(child)
 
 
 def _in_a_pool(url: str, number: int) -> int:
     with Holdfast(url, config=FAST, roles=()) as hf:
-        return hf.wait(hf.wait(hf.start(flows.chain.using(id=f"pool-{number}"), number)).result(30))
+        return hf.wait(hf.wait(hf.start(flows.chain.using(id=f"pool-{number}"), number)).result(60))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

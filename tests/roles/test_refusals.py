@@ -61,7 +61,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
             async def held() -> bool:
                 return await run.state() is RunState.HELD
 
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while not await held():  # noqa: ASYNC110  what the store says has no event
                     await asyncio.sleep(0.02)
         assert "the ledger is closed" in caplog.text
@@ -71,7 +71,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
         assert "Once that is mended, `holdfast release r`" in why
         allow(store_url, "runs")
         await run.release()
-        assert await run.result(15) == "boom"
+        assert await run.result(60) == "boom"
         assert effects["boom"] == 1
 
 
@@ -81,7 +81,7 @@ async def test_an_outcome_that_is_refused_fails_its_step(store_url: str) -> None
         refuse(store_url, "steps")
         run = await hf.start(flows.echoes, "boom")
         with pytest.raises(RunFailed, match="the ledger is closed"):
-            await run.result(15)
+            await run.result(60)
         assert effects["boom"] == 1
 
 
@@ -94,7 +94,7 @@ async def test_an_outcome_that_is_refused_fails_its_step_in_another_process(stor
         refuse(store_url, "steps")
         run = await hf.start(flows.echoes, "boom")
         with pytest.raises(RunFailed, match="the ledger is closed"):
-            await run.result(15)
+            await run.result(60)
         assert effects["boom"] == 1
 
 
@@ -107,7 +107,7 @@ async def test_one_that_is_refused_does_not_fail_its_batch(store_url: str) -> No
         await until(lambda: effects["waiting"] == 4)
         before = hf.node.writer.commits
         gates["all"].set()  # they end in the same turn of the loop, and so in one commit
-        results = await asyncio.gather(*(run.result(15) for run in runs), return_exceptions=True)
+        results = await asyncio.gather(*(run.result(60) for run in runs), return_exceptions=True)
         assert [results[0], results[2], results[3]] == ["a", "b", "c"]
         assert isinstance(results[1], RunFailed)
         assert hf.node.writer.commits > before
@@ -150,6 +150,6 @@ async def test_a_run_whose_code_refuses_a_cancel_can_be_asked_again(hf: Holdfast
     assert [row.verb for row in await hf.store.reads.journal(run.id)].count("cancel") == 1
     await run.cancel("really", force=True)
     with pytest.raises(RunFailed, match="cancelled"):
-        await run.result(15)
+        await run.result(60)
     assert await run.state() is RunState.CANCELLED
     assert [row.verb for row in await hf.store.reads.journal(run.id)].count("cancel") == 2

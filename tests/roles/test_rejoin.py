@@ -11,7 +11,7 @@ from holdfast import Holdfast, step, workflow
 from holdfast.config import Config
 from tests.roles.conftest import until
 
-CONFIG = Config(lease_s=2.0, renew_s=0.1, heart=False)
+CONFIG = Config(lease_s=60.0, renew_s=0.1, heart=False)
 
 
 class Door:
@@ -50,7 +50,7 @@ async def test_a_process_whose_lease_was_lost_joins_again(store_url: str) -> Non
         Door.open.set()
         await hf.store.nodes.retire(first)
         await until(lambda: hf.node.id != first and hf.node.started)
-        assert await run.result(20) == 7
+        assert await run.result(60) == 7
 
 
 async def test_a_node_that_loses_its_lease_while_it_leaves_is_not_replaced(store_url: str) -> None:

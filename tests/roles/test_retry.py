@@ -96,11 +96,11 @@ async def hang(what: str) -> str:
 
 async def fails(run: Run[Any], match: str | None = None) -> None:
     with pytest.raises(RunFailed, match=match):
-        await run.result(20)
+        await run.result(60)
 
 
 async def until_is(run: Run[Any], state: RunState) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await run.state() is not state:  # noqa: ASYNC110  a row in a store has no event
             await asyncio.sleep(0.02)
 
@@ -132,7 +132,7 @@ async def test_a_handled_failure_is_kept_and_nothing_that_succeeded_is_repeated(
     assert "step do#3" in await run.why()
     broken.clear()
     again = await run.retry()
-    assert await again.result(20) == ["without", "charge", "ship"]
+    assert await again.result(60) == ["without", "charge", "ship"]
     assert keys("optional") == ["h::do"]
     assert keys("charge") == ["h::do#2"]
     assert keys("ship") == ["h::do#3", "h::do#3"]
@@ -149,7 +149,7 @@ async def test_a_chain_of_retries_keeps_one_key(hf: Holdfast) -> None:
         assert run.id == f"c~{number}"
     await fails(run)
     broken.clear()
-    assert await (await run.retry()).result(20) == ["optional", "charge", "ship"]
+    assert await (await run.retry()).result(60) == ["optional", "charge", "ship"]
     assert (keys("ship"), keys("charge")) == (["c::do#3"] * 5, ["c::do#2"])
 
 
@@ -208,7 +208,7 @@ async def test_of_parallel_steps_only_what_failed_is_repeated(hf: Holdfast, how:
     run = await hf.start(branches.using(id="b"), how)
     await fails(run)
     broken.clear()
-    await (await run.retry()).result(20)
+    await (await run.retry()).result(60)
     assert {len(set(found)) for found in ledger.values()} == {1}, ledger
     twice = {what for what, found in ledger.items() if len(found) > 1}
     # In a map, what was still under way when one failure too many came was given up.
@@ -244,7 +244,7 @@ async def test_a_translated_exception_ends_in_the_step_it_came_from(
     run = await hf.start(translates.using(id="x"), how)
     await fails(run)
     broken.clear()
-    assert await (await run.retry()).result(20) == ended
+    assert await (await run.retry()).result(60) == ended
     assert {what: len(found) for what, found in ledger.items()} == {"inner": 1, ended: 2}
 
 
@@ -265,7 +265,7 @@ async def test_an_error_of_the_code_itself_reopens_nothing(hf: Holdfast) -> None
     again = await run.retry()
     await fails(again, "the code is wrong")
     broken.clear()
-    assert await (await again.retry()).result(20) == "second"
+    assert await (await again.retry()).result(60) == "second"
     assert (keys("first"), keys("second")) == (["o::do"], ["o~3::do#2"])
 
 
@@ -294,7 +294,7 @@ async def test_what_was_given_up_is_tried_again_with_time_of_its_own(hf: Holdfas
     again = await run.retry()
     await until(lambda: len(keys("slow")) == 2)
     gates["slow"].set()
-    assert await again.result(20) == "slow", await again.why()
+    assert await again.result(60) == "slow", await again.why()
     assert keys("slow") == ["w::hang"] * 2
     assert {len(found) for what, found in ledger.items() if what != "slow"} == {1}
     assert len(ledger) == 4
@@ -322,7 +322,7 @@ async def test_signals_are_kept_whether_they_were_read_or_not(hf: Holdfast) -> N
     broken.clear()
     again = await run.retry()
     await paid.send(again.id, 3, key="3")
-    assert await again.result(20) == [1, 2, 3]
+    assert await again.result(60) == [1, 2, 3]
     old, new = await run.info(), await again.info()
     assert (new.tags, new.priority, new.namespace, new.published) == (
         old.tags, old.priority, "acme", old.published,
@@ -345,7 +345,7 @@ async def test_a_later_generation_is_retried_where_it_is(hf: Holdfast) -> None:
     await fails(run)
     broken.clear()
     again = await run.retry()
-    assert await again.result(20) == "last"
+    assert await again.result(60) == "last"
     assert {what: len(found) for what, found in ledger.items()} == {
         "turn 1": 1,
         "turn 2": 1,
@@ -381,12 +381,12 @@ async def test_what_was_undone_is_done_again_under_a_new_key(hf: Holdfast) -> No
     broken.update({"end", "ferry"})
     run = await hf.start(trip.using(id="u"))
     with pytest.raises(RunUndone):
-        await run.result(20)
+        await run.result(60)
     before = {what: list(found) for what, found in ledger.items()}
     assert sorted(undone) == ["flight u::book#2", "hotel u::book#3", "island u::book#4"]
     broken.remove("end")
     again = await run.retry()
-    assert await again.result(20) == "end"
+    assert await again.result(60) == "end"
     more = {what: found[len(before[what]) :] for what, found in ledger.items() if found != before[what]}
     assert more == {"flight": ["u~2::book#2"], "hotel": ["u~2::book#3"], "end": ["u::do#4"]}
     assert len(undone) == 3
@@ -399,19 +399,19 @@ async def test_a_retry_that_fails_undoes_what_it_took_over(hf: Holdfast) -> None
     broken.update({"end", "undo flight"})
     run = await hf.start(trip.using(id="v"))
     with pytest.raises(RunFailed):
-        await run.result(20)
+        await run.result(60)
     assert await run.state() is RunState.STUCK
     await run.cancel(force=True)
     await fails(run)
     broken.remove("undo flight")
     again = await run.retry()
     with pytest.raises(RunUndone):
-        await again.result(20)
+        await again.result(60)
     assert "flight v::book#2" in undone, "it was never undone: it is still that run's effect"
     assert keys("flight") == ["v::book#2"]
     third = await again.retry()
     broken.clear()
-    assert await third.result(20) == "end"
+    assert await third.result(60) == "end"
     assert keys("flight") == ["v::book#2", "v~3::book#2"]
     assert keys("kept") == ["v::book"]
     assert not any(line.startswith("kept") for line in undone)
@@ -422,14 +422,14 @@ async def test_what_was_skipped_by_hand_counts_as_undone(hf: Holdfast) -> None:
     broken.update({"end", "undo flight"})
     run = await hf.start(trip.using(id="k"))
     with pytest.raises(RunFailed):
-        await run.result(20)
+        await run.result(60)
     await run.skip("book#2", "by phone")
     await fails(run)
     said = await run.why()
     assert "step do#3" in said
     assert "end is broken" in said
     broken.clear()
-    assert await (await run.retry()).result(20) == "end"
+    assert await (await run.retry()).result(60) == "end"
     assert keys("flight") == ["k::book#2", "k~2::book#2"]
 
 
@@ -454,7 +454,7 @@ async def test_what_may_have_had_its_effect_keeps_its_key(hf: Holdfast) -> None:
     run = await hf.start(times_out.using(id="q"))
     await fails(run)
     broken.clear()
-    assert await (await run.retry()).result(20) == "slow"
+    assert await (await run.retry()).result(60) == "slow"
     assert (keys("slow"), keys("before")) == (["q::unsure"] * 2, ["q::book"])
 
 
@@ -487,11 +487,11 @@ async def test_succeeded_children_are_kept_and_belong_to_the_new_run(hf: Holdfas
     broken.add("end")
     run = await hf.start(journey.using(id="j"), "ids")
     with pytest.raises(RunUndone):
-        await run.result(20)
+        await run.result(60)
     assert len(undone) == 3
     broken.clear()
     again = await run.retry()
-    assert len(await again.result(20)) == 4
+    assert len(await again.result(60)) == 4
     assert {len(found) for what, found in ledger.items() if what.endswith("first")} == {2}
     assert {len(found) for what, found in ledger.items() if what.endswith("second")} == {1}
     assert [row.retry_of for row in await hf.store.reads.children(again.id)] == [f"leg-{i}" for i in range(3)]
@@ -510,7 +510,7 @@ async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> N
     broken.update({"end", "undo whole first"})
     run = await hf.start(keeps_children.using(id="p"))
     with pytest.raises(RunFailed):
-        await run.result(20)
+        await run.result(60)
     await run.cancel(force=True)
     await fails(run)
     assert [row.state for row in await hf.store.reads.children("p")] == [RunState.SUCCEEDED]
@@ -518,7 +518,7 @@ async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> N
     broken.add("very end")
     again = await run.retry()
     with pytest.raises(RunUndone):
-        await again.result(20)
+        await again.result(60)
     assert await hf.store.reads.children("p") == []
     assert [(row.id, row.state) for row in await hf.store.reads.children("p~2")] == [
         ("whole", RunState.UNDONE)
@@ -526,7 +526,7 @@ async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> N
     assert undone == ["late p~2::book", "whole first whole::book"]
     assert keys("whole first") == ["whole::book"]
     broken.clear()
-    assert await (await again.retry()).result(20) == "very end"
+    assert await (await again.retry()).result(60) == "very end"
     assert keys("whole first") == ["whole::book", "whole~2::book"]
     assert keys("whole second") == ["whole::do"]
     await healthy(hf)
@@ -540,7 +540,7 @@ async def test_a_child_that_failed_is_retried_with_its_own_history(hf: Holdfast,
     await fails(run)
     broken.clear()
     again = await run.retry()
-    await again.result(20)
+    await again.result(60)
     for what, found in ledger.items():
         if what.endswith(("second", "above", "end")):
             assert len(set(found)) == 1, (what, found)
@@ -567,7 +567,7 @@ async def test_a_child_that_was_cancelled_with_its_parent_goes_on(hf: Holdfast) 
     run = await hf.start(fast_and_slow.using(id="r"))
     await fails(run)
     broken.clear()
-    assert await (await run.retry()).result(20) == ["slow firstslow second", "fast"]
+    assert await (await run.retry()).result(60) == ["slow firstslow second", "fast"]
     assert len(set(keys("slow second"))) <= 1
     assert len(keys("fast")) == 2
 
@@ -580,10 +580,10 @@ async def test_a_child_is_retried_by_its_parent(hf: Holdfast) -> None:
     with pytest.raises(WrongState, match=r"child of 'm', which is undone: `holdfast retry m`"):
         await hf.run("leg-1").retry()
     handled = await hf.start(handles_child.using(id="handled"))
-    assert await handled.result(20) == "without"
+    assert await handled.result(60) == "without"
     broken.clear()
     alone: Run[str] = await hf.run("handled/leg").retry()
-    assert await alone.result(20) == "1 first1 second"
+    assert await alone.result(60) == "1 first1 second"
     assert (await alone.info()).parent_id is None
     assert keys("1 second")[-1] == keys("1 second")[-2] == "handled/leg::do"
 
@@ -632,7 +632,7 @@ async def test_another_input_is_another_child(hf: Holdfast) -> None:
     await fails(run)
     broken.clear()
     broken.add("differently")
-    assert await (await run.retry()).result(20) == "b"
+    assert await (await run.retry()).result(60) == "b"
     assert (len(keys("a")), len(keys("b"))) == (1, 1)
 
 
@@ -652,7 +652,7 @@ async def test_a_drifted_input_holds_the_retry(hf: Holdfast) -> None:
     broken.add("end")
     run = await hf.start(numbers_flow.using(id="n"))
     with pytest.raises(RunUndone):
-        await run.result(20)
+        await run.result(60)
     again = await run.retry()
     await until_is(again, RunState.HELD)
     assert "code has changed" in await again.why()
@@ -772,9 +772,9 @@ async def test_a_retry_can_be_cancelled_and_retried(hf: Holdfast) -> None:
     again = await run.retry()
     await again.cancel()
     with pytest.raises((RunCancelled, RunFailed)):
-        await again.result(20)
+        await again.result(60)
     broken.clear()
-    assert await (await again.retry()).result(20) == ["optional", "charge", "ship"]
+    assert await (await again.retry()).result(60) == ["optional", "charge", "ship"]
     assert set(keys("ship")) == {"y::do#3"}
     assert keys("charge") == ["y::do#2"]
 
@@ -795,6 +795,6 @@ async def test_why_says_that_something_was_undone_only_if_it_was(hf: Holdfast) -
     broken.add("last")
     run = await hf.start(with_a_child, "first")
     with pytest.raises(RunFailed):
-        await run.result(20)
+        await run.result(60)
     assert await run.state() is RunState.FAILED
     assert "undone" not in await run.why()

@@ -48,7 +48,7 @@ app = Flask(__name__)
 @app.get("/<int:x>")
 def run(x: int):
     try:
-        found = hf.wait(hf.wait(hf.start(twice.using(id=f"twice-{x}"), x)).result(30))
+        found = hf.wait(hf.wait(hf.start(twice.using(id=f"twice-{x}"), x)).result(60))
     except HoldfastError as error:
         return {"error": str(error), "pid": os.getpid()}
     return {"found": found, "pid": os.getpid()}
@@ -148,7 +148,7 @@ def test_fastapi_calls_plain_and_async_endpoints(store_url: str) -> None:
 
     @app.get("/{run_id}")
     def look(run_id: str) -> dict[str, object]:
-        return {"result": hf.wait(hf.run(run_id, flows.chain).result(10))}
+        return {"result": hf.wait(hf.run(run_id, flows.chain).result(60))}
 
     with TestClient(app) as client:
         assert [client.post(f"/{kind}/3").json() for kind in ("async", "plain")] == ["chain-3", "chain-3"]

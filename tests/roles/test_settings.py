@@ -106,7 +106,7 @@ def with_(**settings: object) -> Config:
 async def test_an_agent_runs_so_many_steps_at_once(store_url: str, kind: str) -> None:
     """The limit is `steps_max` for `async def` steps, and `threads_max` for `def` steps."""
     async with Holdfast(store_url, config=with_(steps_max=3, threads_max=2)) as hf:
-        assert await (await hf.start(wide, kind, 12)).result(30) == 12
+        assert await (await hf.start(wide, kind, 12)).result(60) == 12
     assert most[kind] == (3 if kind == "async" else 2)
 
 
@@ -120,7 +120,7 @@ async def test_a_scheduler_keeps_so_many_runs_in_memory(store_url: str) -> None:
         for run in runs:
             await go.send(run.id, 1)
         for run in runs:
-            assert await run.result(30) == 1
+            assert await run.result(60) == 1
 
 
 @pytest.mark.parametrize("park_after_s", [0.1, 600.0])
@@ -136,7 +136,7 @@ async def test_a_run_that_waits_leaves_memory(store_url: str, park_after_s: floa
             await asyncio.sleep(1.5)  # it is checked several times in between whether it could leave
             assert run.id in scheduler.runs
         await go.send(run.id, 5)
-        assert await run.result(20) == 5
+        assert await run.result(60) == 5
 
 
 async def test_a_commit_holds_so_many_writes(store_url: str) -> None:
@@ -146,7 +146,7 @@ async def test_a_commit_holds_so_many_writes(store_url: str) -> None:
         async with Holdfast(store_url, config=with_(batch_max=batch_max)) as hf:
             before = hf.node.writer.commits
             runs = await asyncio.gather(*(hf.start(short, i) for i in range(40)))
-            await asyncio.gather(*(run.result(30) for run in runs))
+            await asyncio.gather(*(run.result(60) for run in runs))
             commits[batch_max] = hf.node.writer.commits - before
     assert commits[1] >= 80
     assert commits[100] < 40
@@ -157,7 +157,7 @@ async def test_progress_is_written_as_often_as_was_set(store_url: str) -> None:
     for beat_s, written in ((0.02, True), (600.0, False)):
         async with Holdfast(store_url, config=with_(beat_s=beat_s)) as hf:
             run = await hf.start(reporting, 20)
-            await run.result(20)
+            await run.result(60)
             assert ((await run.steps())[0].progress is not None) is written
 
 
@@ -170,7 +170,7 @@ async def test_an_undo_waits_until_its_step_has_stopped(store_url: str, stop_gra
         began = time.monotonic()
         await run.cancel()
         with pytest.raises(RunCancelled):
-            await run.result(30)
+            await run.result(60)
         if stop_grace_s:
             assert undone_at[0] - began >= stop_grace_s * 0.9
         else:
@@ -184,7 +184,7 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
 
         async def ended() -> None:
             for i in range(4):
-                await (await hf.start(short, i)).result(20)
+                await (await hf.start(short, i)).result(60)
 
         async def one_pass(share_s: float) -> int:
             settings = with_(keep_days=0.0, prune_rows_max=3, prune_share_s=share_s)

@@ -15,7 +15,7 @@ from holdfast import Holdfast, Signal, step, workflow
 from holdfast.errors import StoreGone
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 go: Signal[int] = Signal("go", int)
 
 

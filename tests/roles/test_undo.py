@@ -23,7 +23,7 @@ def clean() -> None:
 
 
 async def state_of(hf: Holdfast, run_id: str, wanted: RunState) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while await hf.run(run_id).state() is not wanted:  # noqa: ASYNC110  the store has no event for it
             await asyncio.sleep(0.01)
 
@@ -32,14 +32,14 @@ async def test_a_failed_run_undoes_itself_newest_first(hf: Holdfast) -> None:
     """Every step that succeeded is undone with its result and arguments, in reverse; the run ends `undone`."""
     run = await hf.start(undone.in_a_row, 3, True)
     with pytest.raises(RunUndone, match="no more"):
-        await run.result(15)
+        await run.result(60)
     assert log == ["do 0", "do 1", "do 2", "undo 2 made 2", "undo 1 made 1", "undo 0 made 0"]
     assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []
 
 
 async def test_a_run_that_succeeds_undoes_nothing(hf: Holdfast) -> None:
     """Undos run only when a run is undone."""
-    assert await (await hf.start(undone.in_a_row, 3, False)).result(15) == 3
+    assert await (await hf.start(undone.in_a_row, 3, False)).result(60) == 3
     assert log == ["do 0", "do 1", "do 2"]
 
 
@@ -47,7 +47,7 @@ async def test_parallel_steps_are_undone_in_parallel(hf: Holdfast) -> None:
     """Steps that overlapped are undone together, and before what they came after."""
     run = await hf.start(undone.fan_out)
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     undos = [entry for entry in log if entry.startswith("undo")]
     assert set(undos[:3]) == {f"undo {i} made {i}" for i in (1, 2, 3)}
     assert undos[3] == "undo 0 made 0"
@@ -66,7 +66,7 @@ async def test_named_exceptions_leave_the_effect_unsure(
     say that nothing happened."""
     run = await hf.start(undone.loses_reply, errors)
     with pytest.raises(RunFailed) as failed:
-        await run.result(15)
+        await run.result(60)
     assert isinstance(failed.value, RunUndone) is is_undone
     assert (log[-1] == f"undo {'+'.join(errors)} None") is is_undone
 
@@ -75,18 +75,18 @@ async def test_an_unknown_outcome_is_undone_with_none(hf: Holdfast) -> None:
     """A step whose attempt timed out may have had its effect. Its undo gets None, and the key to find out."""
     run = await hf.start(undone.unknown.using(id="u"))
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     assert log == ["slow began", "undo slow None u::slow"]
 
 
 async def test_an_application_error_is_no_effect(hf: Holdfast) -> None:
     """A step that failed by its own exception is not undone, unless it asks for that."""
     with pytest.raises(RunFailed):
-        await (await hf.start(undone.refused, False)).result(15)
+        await (await hf.start(undone.refused, False)).result(60)
     assert log == ["refused"]
     log.clear()
     with pytest.raises(RunUndone):
-        await (await hf.start(undone.refused, True)).result(15)
+        await (await hf.start(undone.refused, True)).result(60)
     assert log == ["refused loudly", "undo refused loudly None"]
 
 
@@ -97,30 +97,30 @@ async def test_a_cancelled_run_is_undone_and_ends_cancelled(hf: Holdfast) -> Non
     await until(lambda: "hold began" in log)
     await run.cancel("enough")
     with pytest.raises(RunCancelled):
-        await run.result(15)
+        await run.result(60)
     assert log == ["do 0", "hold began", "undo hold None", "undo 0 made 0"]
 
 
 async def test_a_saga_undoes_its_part_and_the_workflow_goes_on(hf: Holdfast) -> None:
     """`async with saga()` undoes only what was done in it, then raises; the workflow may catch it."""
-    assert await (await hf.start(undone.part)).result(15) == "went on"
+    assert await (await hf.start(undone.part)).result(60) == "went on"
     assert log == ["do 0", "do 1", "do 2", "undo 2 made 2", "undo 1 made 1", "do 3"]
 
 
 async def test_keep_is_the_point_of_no_return(hf: Holdfast) -> None:
     """What was done before `keep()` stays done."""
     with pytest.raises(RunUndone):
-        await (await hf.start(undone.keeps)).result(15)
+        await (await hf.start(undone.keeps)).result(60)
     assert log == ["do 0", "do 1", "undo 1 made 1"]
 
 
 async def test_an_undo_may_be_added_by_hand(hf: Holdfast) -> None:
     """`undo_with` adds a call that is made when the run is undone, in its place in the order."""
     with pytest.raises(RunUndone):
-        await (await hf.start(undone.by_hand, True)).result(15)
+        await (await hf.start(undone.by_hand, True)).result(60)
     assert log == ["do 0", "do 1", "undo 1 made 1", "by hand x", "undo 0 made 0"]
     log.clear()
-    assert await (await hf.start(undone.by_hand, False)).result(15) == "done"
+    assert await (await hf.start(undone.by_hand, False)).result(60) == "done"
     assert log == ["do 0", "do 1"]
 
 
@@ -128,13 +128,13 @@ async def test_a_child_is_undone_by_undoing_its_steps(hf: Holdfast) -> None:
     """What a child run did is undone when its parent fails, in the child's own reverse order."""
     run = await hf.start(undone.parent.using(id="p"))
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     assert log == ["do 0", "do 1", "undo 1 made 1", "undo 0 made 0"]
 
 
 async def test_a_child_that_fails_undoes_itself(hf: Holdfast) -> None:
     """The child's own undo is enough. The parent sees the failure and does not undo anything twice."""
-    assert await (await hf.start(undone.parent_of_failing)).result(15) == "the child is undone"
+    assert await (await hf.start(undone.parent_of_failing)).result(60) == "the child is undone"
     assert log == ["do 0", "undo 0 made 0"]
 
 
@@ -150,7 +150,7 @@ async def test_an_undo_that_gives_up_makes_the_run_stuck_and_the_others_are_trie
     undone.broken.clear()
     await run.retry()
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     assert log[-1] == "undo 1 made 1"
 
 
@@ -161,7 +161,7 @@ async def test_an_operator_may_skip_an_undo(hf: Holdfast) -> None:
     await state_of(hf, "k", RunState.STUCK)
     await run.skip("make", note="refunded by phone")
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     notes = [(entry.verb, entry.note) for entry in await hf.store.reads.journal("k")]
     assert ("skip", "refunded by phone") in notes
 
@@ -175,7 +175,7 @@ async def test_cancelling_a_run_that_undoes_does_not_stop_it_unless_forced(hf: H
     assert await run.state() is RunState.UNDOING
     await run.cancel("leave it", force=True)
     with pytest.raises(RunFailed):
-        await run.result(15)
+        await run.result(60)
     assert "undo finished" not in log
 
 
@@ -186,14 +186,14 @@ async def test_two_cancels_at_once_are_one(hf: Holdfast) -> None:
     await until(lambda: "hold began" in log)
     await asyncio.gather(run.cancel(), run.cancel())
     with pytest.raises(RunCancelled):
-        await run.result(15)
+        await run.result(60)
     assert log.count("undo 0 made 0") == 1
 
 
 async def test_skipping_is_for_runs_that_are_undone(hf: Holdfast) -> None:
     """A run that is not undoing or stuck has no undo to skip."""
     run = await hf.start(undone.in_a_row, 1, False)
-    await run.result(15)
+    await run.result(60)
     with pytest.raises(WrongState):
         await run.skip()
 
@@ -202,7 +202,7 @@ async def test_undos_are_ordinary_steps_in_the_timeline(hf: Holdfast) -> None:
     """An undo has a row of its own with attempts, agent and times, and its input carries what it undoes."""
     run = await hf.start(undone.in_a_row.using(id="t"), 1, True)
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     undo = next(row for row in await run.steps() if row.key == "undo:make")
     assert (undo.name, undo.state, undo.attempt) == ("tests.roles.undone.unmake", "succeeded", 1)
     assert undo.input["$key"] == "t::make"
@@ -223,7 +223,7 @@ async def test_an_undo_whose_code_is_gone_holds_the_run_with_an_explanation(hf: 
         registry.steps["tests.roles.undone.unmake"] = gone
     await run.release()
     with pytest.raises(RunUndone):
-        await run.result(15)
+        await run.result(60)
     assert log == ["do 0", "undo 0 made 0"]
 
 
@@ -235,7 +235,7 @@ async def test_a_run_that_was_stuck_still_says_what_made_it_fail(hf: Holdfast) -
     undone.broken.clear()
     await run.retry()
     with pytest.raises(RunUndone, match="no more"):
-        await run.result(15)
+        await run.result(60)
 
 
 async def test_an_undo_whose_code_is_gone_may_be_skipped(hf: Holdfast) -> None:
@@ -249,6 +249,6 @@ async def test_an_undo_whose_code_is_gone_may_be_skipped(hf: Holdfast) -> None:
         await state_of(hf, "skipped", RunState.HELD)
         await run.skip("make", note="undone by hand")
         with pytest.raises(RunUndone):
-            await run.result(15)
+            await run.result(60)
     finally:
         registry.steps["tests.roles.undone.unmake"] = gone

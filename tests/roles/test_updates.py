@@ -46,7 +46,7 @@ async def test_a_call_is_served_beside_the_workflow_and_answered(hf: Holdfast) -
     assert await change.call("a", Address("Quay 1"), timeout=10) == Confirmation("Quay 1 (a)")
     assert await change.call("a", Address("Quay 2"), timeout=10) == Confirmation("Quay 2 (a)")
     await done.send("a", 1)
-    assert await run.result(10) == "old Quay 1 Quay 2"
+    assert await run.result(60) == "old Quay 1 Quay 2"
 
 
 async def test_another_process_gets_the_answer(hf: Holdfast, caller: Holdfast) -> None:
@@ -57,7 +57,7 @@ async def test_another_process_gets_the_answer(hf: Holdfast, caller: Holdfast) -
     assert await change.call("a", Address("Quay 2"), timeout=10) == Confirmation("Quay 2 (a)")
     await leave_memory(hf, run)
     await done.send("a", 1)
-    assert await run.result(10) == "old Quay 1 Quay 2"
+    assert await run.result(60) == "old Quay 1 Quay 2"
     assert effects["relabel Quay 1"] == effects["relabel Quay 2"] == 1
 
 
@@ -69,7 +69,7 @@ async def test_one_key_has_one_effect_and_one_answer(hf: Holdfast) -> None:
     await leave_memory(hf, run)
     assert await change.call("a", Address("Quay 1"), key="k", timeout=10) == Confirmation("Quay 1 (a)")
     await done.send("a", 1)
-    assert await run.result(10) == "old Quay 1"
+    assert await run.result(60) == "old Quay 1"
     assert await change.call("a", Address("Quay 1"), key="k", timeout=10) == Confirmation("Quay 1 (a)")
     assert effects["relabel Quay 1"] == 1
     with pytest.raises(Conflict, match="another value under the key 'k'"):
@@ -92,7 +92,7 @@ async def test_a_refusal_changes_nothing(hf: Holdfast, street: str, reason: str)
     assert (await change.call("a", Address("Quay 1"), timeout=10)).label == "Quay 1 (a)"
     await leave_memory(hf, run)
     await done.send("a", 1)
-    assert await run.result(10) == "old Quay 1"
+    assert await run.result(60) == "old Quay 1"
     assert await answers(hf, "a") == [Answered.REFUSED, Answered.RETURNED]
 
 
@@ -105,7 +105,7 @@ async def test_an_error_is_the_answer_of_the_call_and_not_of_the_run(hf: Holdfas
         assert isinstance(failed.value.__cause__, LookupError)
         assert (failed.value.run_id, failed.value.error_type) == ("a", "builtins.LookupError")
     await done.send("a", 1)
-    assert await run.result(10) == "old"
+    assert await run.result(60) == "old"
 
 
 async def test_a_call_may_come_before_the_scope(hf: Holdfast) -> None:
@@ -121,7 +121,7 @@ async def test_a_call_may_come_before_the_scope(hf: Holdfast) -> None:
     await until(lambda: hf.node.scheduler is not None and "a" not in hf.node.scheduler.runs)
     assert await run.state() is RunState.RUNNING
     assert await other.call("a", 2, timeout=10) == 3
-    assert await run.result(10) == [1, 2]
+    assert await run.result(60) == [1, 2]
 
 
 async def test_calls_are_served_one_after_the_other(hf: Holdfast) -> None:
@@ -135,7 +135,7 @@ async def test_calls_are_served_one_after_the_other(hf: Holdfast) -> None:
     await done.send("a", 1)
     await until_delivered(hf, "a", 3)
     gates["one"].set()
-    assert await run.result(10) == ["begin one", "end one"]
+    assert await run.result(60) == ["begin one", "end one"]
     assert await calls[0] == Confirmation("one")
     with pytest.raises(UpdateFailed, match="before anything served this update"):
         await calls[1]
@@ -147,7 +147,7 @@ async def until_delivered(hf: Holdfast, run_id: str, count: int) -> None:
 
 async def until_signals(hf: Holdfast, run_id: str, true: Callable[[list[SignalRow]], bool]) -> None:
     """Wait until a condition of the run's signals is true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true(await hf.store.reads.signals(run_id)):  # noqa: ASYNC110  the store gives no event
             await asyncio.sleep(0.01)
 
@@ -162,17 +162,17 @@ async def test_a_call_that_hangs_does_not_hang_the_run(hf: Holdfast, leaves: boo
     with pytest.raises(UpdateFailed, match="left the scope"):
         await call
     if leaves:
-        assert await run.result(10) == "out"
+        assert await run.result(60) == "out"
     else:
         with pytest.raises(RunFailed, match="out"):
-            await run.result(10)
+            await run.result(60)
 
 
 async def test_an_ended_run_says_so(hf: Holdfast) -> None:
     """A run that has ended takes no call; an unknown run is unknown."""
     run = await hf.start(flows.ships.using(id="a"))
     await done.send("a", 1)
-    await run.result(10)
+    await run.result(60)
     with pytest.raises(WrongState, match="has ended and serves no updates"):
         await change.call("a", Address("x"), timeout=10)
     with pytest.raises(UnknownRun):
@@ -195,7 +195,7 @@ async def test_a_run_that_ends_answers_its_open_calls(hf: Holdfast, caller: Hold
         with pytest.raises(UpdateFailed):
             await call
     with pytest.raises(RunFailed):
-        await run.result(10)
+        await run.result(60)
     assert await answers(hf, "a") == [Answered.RETURNED, Answered.RAISED, Answered.UNSERVED]
     assert effects["tear off zero"] == 1
     assert [broken for *_, broken in await hf.store.reads.doctor() if broken] == []
@@ -236,7 +236,7 @@ async def test_continue_as_new_keeps_answers_and_carries_calls_over(hf: Holdfast
     await until_signals(hf, "a", lambda rows: len(rows) == 3)
     await run.release()  # the second call begins when the first has ended, and the third does not
     assert sorted(await asyncio.gather(*calls)) == [10, 20, 30]
-    assert await run.result(10) == 0
+    assert await run.result(60) == 0
     assert await asyncio.gather(*(other.call("a", i, key=str(i), timeout=20) for i in (1, 2, 3))) == [
         10,
         20,
@@ -256,11 +256,11 @@ async def test_a_retry_keeps_what_was_answered(hf: Holdfast) -> None:
     with pytest.raises(UpdateFailed):
         await lost
     with pytest.raises(RunFailed):
-        await run.result(10)
+        await run.result(60)
     again = await run.retry()
     assert await change.call(again.id, Address("Quay 1"), key="k", timeout=10) == Confirmation("Quay 1 (a)")
     with pytest.raises(RunFailed, match="the ship sank"):
-        await again.result(10)
+        await again.result(60)
     assert [row.key for row in await hf.store.reads.signals(again.id) if row.update is not None] == ["k"]
 
 
@@ -284,7 +284,7 @@ async def test_a_wrong_call_is_refused_where_it_is_made(hf: Holdfast, caller: Ho
 async def test_two_scopes_of_one_update_are_refused(hf: Holdfast) -> None:
     """Nobody could say which one serves a call."""
     with pytest.raises(RunFailed, match="serves the update 'other' already"):
-        await (await hf.start(flows.serves_twice)).result(10)
+        await (await hf.start(flows.serves_twice)).result(60)
 
 
 async def test_a_published_value_is_read_in_its_type(hf: Holdfast) -> None:

@@ -38,17 +38,17 @@ async def test_a_run_starts_with_the_callers_asyncpg_transaction(pg_url: str) ->
         await connection.execute("INSERT INTO orders VALUES ('lost')")
         lost = await hf.within(connection).start(flows.chain.using(id="lost"), 2)
         with pytest.raises(UnknownRun, match="is not committed, or was rolled back"):
-            await lost.result(10)  # it has not begun yet, and will not
+            await lost.result(60)  # it has not begun yet, and will not
         await rolled_back.rollback()
         async with connection.transaction():
             await connection.execute("INSERT INTO orders VALUES ('kept')")
             run = await hf.within(connection).start(flows.chain.using(id="kept"), 2)
             with pytest.raises(Conflict):
                 await hf.within(connection).start(flows.chain.using(id="kept"), 3)
-        assert await run.result(10) == 2
+        assert await run.result(60) == 2
         assert [info.id for info in await hf.runs()] == ["kept"]
         with pytest.raises(UnknownRun):
-            await lost.result(10)
+            await lost.result(60)
         await connection.close()
 
 
@@ -61,7 +61,7 @@ async def test_a_run_dies_with_its_savepoint(pg_url: str) -> None:
             await inner.start()
             await hf.within(connection).start(flows.chain.using(id="lost"), 1)
             await inner.rollback()
-        assert await hf.run("kept", flows.chain).result(10) == 1
+        assert await hf.run("kept", flows.chain).result(60) == 1
         assert [info.id for info in await hf.runs()] == ["kept"]
 
 
@@ -72,7 +72,7 @@ async def test_a_run_starts_with_the_callers_psycopg_transaction(pg_url: str, ro
         async with await psycopg.AsyncConnection.connect(pg_url, row_factory=row_factory) as connection:
             async with connection.transaction():
                 run = await hf.within(connection).start(flows.chain.using(id="a"), 2)
-            assert await run.result(10) == 2
+            assert await run.result(60) == 2
             async with connection.transaction(force_rollback=True):
                 await hf.within(connection).start(flows.chain.using(id="lost"), 2)
         with psycopg.connect(pg_url, row_factory=row_factory) as plain:
@@ -84,7 +84,7 @@ async def test_a_run_starts_with_the_callers_psycopg_transaction(pg_url: str, ro
                 await hf.within(plain).start(flows.chain.using(id="b"), 4)
             await hf.within(plain).start(flows.chain.using(id="lost too"), 3)
             plain.rollback()
-        assert await run.result(10) == 3
+        assert await run.result(60) == 3
         assert [info.id for info in await hf.runs()] == ["b", "a"]
 
 
@@ -97,10 +97,10 @@ async def test_a_transaction_that_waits_for_ours_does_not_stop_ours(pg_url: str)
             second.execute("SELECT 1")
             await hf.within(first).start(flows.chain.using(id="one"), 2)
             waits = asyncio.ensure_future(hf.within(second).start(flows.chain.using(id="one"), 2))
-            other = await (await hf.start(flows.chain, 1)).result(10)  # the loop goes on meanwhile
+            other = await (await hf.start(flows.chain, 1)).result(60)  # the loop goes on meanwhile
             assert (other, waits.done()) == (1, False)
             first.commit()
-            assert await (await waits).result(10) == 2
+            assert await (await waits).result(60) == 2
 
 
 async def test_a_run_starts_with_the_callers_sqlite_transaction(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_a_run_starts_with_the_callers_sqlite_transaction(tmp_path: Path) 
                 connection.execute("SAVEPOINT part")
                 await hf.within(connection).start(flows.chain.using(id="lost too"), 2)
                 connection.execute("ROLLBACK TO part")
-            assert await run.result(10) == 2
+            assert await run.result(60) == 2
             assert [info.id for info in await hf.runs()] == ["kept"]
 
 
@@ -218,7 +218,7 @@ async def test_a_run_starts_with_an_async_session(hf: Holdfast, async_engine: As
             savepoint = await session.begin_nested()
             await hf.within(session).start(flows.chain.using(id="lost"), 2)
             await savepoint.rollback()
-        assert await run.result(10) == 2
+        assert await run.result(60) == 2
         await session.execute(text("SELECT 1"))
         await hf.within(session).start(flows.chain.using(id="lost too"), 2)
         await session.rollback()
@@ -231,7 +231,7 @@ async def test_a_run_starts_with_an_async_connection(hf: Holdfast, async_engine:
     """`engine.begin()` works, too. In autocommit mode there is no transaction, whatever SQLAlchemy calls it."""
     async with async_engine.begin() as connection:
         run = await hf.within(connection).start(flows.chain.using(id="kept"), 2)
-    assert await run.result(10) == 2
+    assert await run.result(60) == 2
     with suppress(ZeroDivisionError):
         async with async_engine.begin() as connection:
             await hf.within(connection).start(flows.chain.using(id="lost"), 2)
@@ -275,7 +275,7 @@ def test_plain_code_starts_a_run_with_its_session(pg_url: str, engine: Engine) -
         with pytest.raises(StoreUnsupported, match="the session or connection itself"):
             hf.within(engine)
         for run_id in ("session", "scoped", "connection"):
-            assert hf.wait(hf.run(run_id, flows.chain).result(10)) == 2
+            assert hf.wait(hf.run(run_id, flows.chain).result(60)) == 2
         assert [info.id for info in hf.wait(hf.runs())] == ["connection", "scoped", "session"]
 
 

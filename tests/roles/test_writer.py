@@ -18,7 +18,7 @@ from holdfast.store.operations import Hop, Op, Start
 from tests.roles import flows
 from tests.roles.conftest import FAST, until
 
-SLOW_S = 5.0
+SLOW_S = 20.0
 """How late a busy machine may be."""
 
 Commit = Callable[[str, Sequence[Op]], Awaitable[list[Any]]]
@@ -120,7 +120,7 @@ async def test_an_exception_that_nobody_foresaw_loses_nothing(hf: Holdfast, mome
         setattr(disturbed, moment, times(2))
         runs = [await hf.start(three.using(id=f"{round_}-{i}"), i) for i in range(20)]
         setattr(disturbed, moment, times(2))
-        assert [await run.result(30) for run in runs] == [i + 3 for i in range(20)]
+        assert [await run.result(60) for run in runs] == [i + 3 for i in range(20)]
     assert flows.effects["add"] == 5 * 20 * 3
     await nothing_left(hf)
 
@@ -138,7 +138,7 @@ async def test_what_cannot_be_written_is_found_and_refused_alone(hf: Holdfast) -
     assert "the write failed: TypeError: this cannot be encoded" in str(answers[17])
     for i, run in enumerate(answers):
         if isinstance(run, Run):
-            assert await run.result(30) == i + 3
+            assert await run.result(60) == i + 3
     assert "bad" not in {run.id for run in await hf.runs()}
     await nothing_left(hf)
 
@@ -153,7 +153,7 @@ async def test_an_outcome_that_cannot_be_written_is_a_failure(store_url: str) ->
         Disturbed(agent).before = whenever(lambda op: isinstance(op, Outcome) and op.output == b'"yes"')
         run = await hf.start(calls_answer, False)
         with pytest.raises(RunFailed, match="cannot be recorded: the write failed: TypeError"):
-            await run.result(30)
+            await run.result(60)
         assert flows.effects["answer"] == 1
         (row,) = await hf.store.reads.steps(run.id)
         assert json.loads(row.error or "")["unsure"], "it may have had its effect"
@@ -170,7 +170,7 @@ async def test_an_outcome_that_no_hop_can_carry_holds_no_run_back(hf: Holdfast) 
     Disturbed(hf).before = bad
     run = await hf.start(calls_answer, False)
     with pytest.raises(RunFailed, match="cannot be recorded"):
-        await run.result(30)
+        await run.result(60)
     assert flows.effects["answer"] == 1
     await nothing_left(hf)
 
@@ -194,7 +194,7 @@ async def test_a_checkpoint_that_is_not_written_raises_in_its_step(hf: Holdfast)
     """A step that believed otherwise would go on as if it were written."""
     Disturbed(hf).before = whenever(lambda op: type(op).__name__ == "Save")
     run = await hf.start(saves)
-    assert "not saved: the write failed: TypeError" in await run.result(30)
+    assert "not saved: the write failed: TypeError" in await run.result(60)
 
 
 async def test_hand_backs_survive_the_driver(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -218,7 +218,7 @@ async def test_hand_backs_survive_the_driver(store_url: str, caplog: pytest.LogC
 async def test_what_runs_here_unknown_goes_back_within_a_lease(store_url: str) -> None:
     """The store says that a node has a run and a step which the node does not know, and nothing else is wrong. The
     check that every node makes twice in a lease finds them, and they go back at no cost."""
-    lease_s = 2.0
+    lease_s = 5.0
     config = Config(lease_s=lease_s, renew_s=0.4, poll_s=0.05, sweep_s=0.05)
     async with Holdfast(store_url, config=config) as hf, Holdfast(store_url, roles=[]) as other:
         run = await hf.start(out_of_reach)

@@ -32,9 +32,9 @@ async def test_migrating_twice_changes_nothing(store: Store) -> None:
     assert await store.migrate() == (current, current)
 
 
-async def test_a_new_database_is_migrated_from_nothing(store_url: str) -> None:
+async def test_a_new_database_is_migrated_from_nothing(empty_url: str) -> None:
     """It goes from schema 0 to the schema of this version."""
-    store = open_store(store_url, Environment())
+    store = open_store(empty_url, Environment())
     assert await store.migrate() == (0, len(read_migrations(DIALECTS[0])))
     await store.close()
 
@@ -262,31 +262,31 @@ def test_statements_name_their_columns(package: str) -> None:
     assert starred == []
 
 
-async def test_an_empty_database_migrates_itself(store_url: str) -> None:
+async def test_an_empty_database_migrates_itself(empty_url: str) -> None:
     """A database without our tables can be migrated without asking anybody."""
-    store = open_store(store_url, Environment())
+    store = open_store(empty_url, Environment())
     await store.open()
     assert await store.reads.runs_by_state() == {}
     await store.close()
-    run_sql(store_url, "SELECT version FROM migrations")
+    run_sql(empty_url, "SELECT version FROM migrations")
 
 
 async def test_an_older_database_is_upgraded_with_what_is_in_it(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused until it is migrated. Then its alerts are there, one open alert for each run."""
-    first = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])[:1]
-    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.database"
-    old = open_store(store_url, Environment())
+    first = read_migrations(DIALECTS[0] if empty_url.startswith("sqlite") else DIALECTS[1])[:1]
+    module = "sqlite.schema" if empty_url.startswith("sqlite") else "postgres.database"
+    old = open_store(empty_url, Environment())
     with monkeypatch.context() as patch:
         patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: first)
         await old.migrate()
         await old.close()
-    at = "0" if store_url.startswith("sqlite") else "now()"
+    at = "0" if empty_url.startswith("sqlite") else "now()"
     for run_id in ("a", "a", "b"):
         row = f"({at}, 'run stuck', '{run_id}', '')"
-        run_sql(store_url, f"INSERT INTO alerts (at, kind, run_id, message) VALUES {row}")
-    store = open_store(store_url, Environment())
+        run_sql(empty_url, f"INSERT INTO alerts (at, kind, run_id, message) VALUES {row}")
+    store = open_store(empty_url, Environment())
     with pytest.raises(SchemaMismatch, match="run `holdfast migrate`"):
         await store.open()
     await store.close()
@@ -299,30 +299,30 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
 
 
 async def test_steps_of_an_older_database_have_spent_what_they_had(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counters that the older schema did not have are 0. Losses and excused attempts stay counted, and all other
     attempts count as failures of the application."""
-    known = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])
+    known = read_migrations(DIALECTS[0] if empty_url.startswith("sqlite") else DIALECTS[1])
     before = [migration for migration in known if migration.name != "quarantine" and migration.version < 5]
-    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.database"
-    old = open_store(store_url, Environment())
+    module = "sqlite.schema" if empty_url.startswith("sqlite") else "postgres.database"
+    old = open_store(empty_url, Environment())
     with monkeypatch.context() as patch:
         patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: before)
         await old.migrate()
         await old.close()
-    at, raw = ("0", "x'7b7d'") if store_url.startswith("sqlite") else ("now()", "'{}'::bytea")
+    at, raw = ("0", "x'7b7d'") if empty_url.startswith("sqlite") else ("now()", "'{}'::bytea")
     run_sql(
-        store_url,
+        empty_url,
         f"INSERT INTO runs (id, workflow, version, state, input, digest, created_at) "
         f"VALUES ('r', 'shop.order', '1', 'running', {raw}, {raw}, {at})",
     )
     run_sql(
-        store_url,
+        empty_url,
         f"INSERT INTO steps (run_id, n, key, kind, name, lane, state, ready_at, attempt, losses, excused, attempts_max, "
         f"issued_at) VALUES ('r', 1, 'charge', 'call', 'shop.charge', 1, 'ready', {at}, 7, 2, 3, 3, {at})",
     )
-    store = open_store(store_url, Environment())
+    store = open_store(empty_url, Environment())
     await store.migrate()
     await store.open()
     (row,) = await store.reads.steps("r")
@@ -331,9 +331,9 @@ async def test_steps_of_an_older_database_have_spent_what_they_had(
     await store.close()
 
 
-async def test_two_nodes_may_open_a_new_database_at_once(store_url: str) -> None:
+async def test_two_nodes_may_open_a_new_database_at_once(empty_url: str) -> None:
     """One of them migrates, and the other waits for it."""
-    stores = [open_store(store_url, Environment()) for _ in range(4)]
+    stores = [open_store(empty_url, Environment()) for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     current = len(read_migrations(DIALECTS[0]))
     assert [await store.migrate() for store in stores] == [(current, current)] * 4
@@ -355,13 +355,13 @@ async def test_the_wait_for_a_locked_schema_is_limited(pg_url: str, monkeypatch:
 
 
 async def test_a_schema_that_live_nodes_use_is_not_changed(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would go on with statements for the old schema. Nodes that left, or whose lease ran out, do not count."""
-    sqlite = store_url.startswith("sqlite")
+    sqlite = empty_url.startswith("sqlite")
     old = read_migrations(DIALECTS[0] if sqlite else DIALECTS[1])[:-1]
     module = "sqlite.schema" if sqlite else "postgres.database"
-    store = open_store(store_url, Environment())
+    store = open_store(empty_url, Environment())
     with monkeypatch.context() as patch:
         patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: old)
         await store.migrate()
@@ -371,12 +371,12 @@ async def test_a_schema_that_live_nodes_use_is_not_changed(
     )
     for pid, until, left in ((17, in_a_minute, "NULL"), (18, in_a_minute, before), (19, before, "NULL")):
         run_sql(
-            store_url,
+            empty_url,
             "INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at) "
             f"VALUES ('{pid}', 'here', {pid}, '', '{{}}', 1, {before}, {until}, {left})",
         )
     with pytest.raises(SchemaMismatch, match=r"is in use by here pid 17: stop them, .* another (59|60) s"):
         await store.migrate()
-    run_sql(store_url, f"UPDATE nodes SET lease_until = {before}")
+    run_sql(empty_url, f"UPDATE nodes SET lease_until = {before}")
     assert await store.migrate() == (len(old), len(old) + 1)
     await store.close()

@@ -324,3 +324,17 @@ async def test_a_file_of_ours_that_everybody_may_write_gives_a_warning(
     await store.open()
     await store.close()
     assert "`chmod 600" in caplog.text
+
+
+async def test_a_new_file_that_another_process_sets_up_is_waited_for(path: Path) -> None:
+    """The first processes of a new file may come at the same moment. None of them is told that the file is locked."""
+    first = apsw.Connection(str(path))
+    first.execute("BEGIN IMMEDIATE")
+    second = connections.Connections(str(path), ENVIRONMENT)
+    opening = asyncio.create_task(asyncio.to_thread(second.open_now))
+    done, _ = await asyncio.wait([opening], timeout=0.3)
+    first.execute("ROLLBACK")
+    first.close()
+    await opening
+    assert not done, "it waited"
+    await second.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,6 +80,14 @@ def test_a_line_is_read_once_while_its_part_grows() -> None:
         write(buffer, written)
         seen += [one.line.message for one in take.sorted(rows_of(written))]
     assert seen == [str(number) for number in range(100)]
+
+
+def test_what_is_left_out_stands_in_its_gap_although_the_store_rounds_times() -> None:
+    """A store may keep the time of a part in microseconds, which is a little later than the part's first line."""
+    body = msgspec.json.encode([LogLine(7.0000001, "INFO", "shop", "first")])
+    end = msgspec.json.encode([LogLine(9.0000007, "INFO", "shop", "last")])
+    rows = [LogRow(1, 1, False, 0, 0, 0, 1, 7.0, body), LogRow(1, 1, False, 1, 50, 5000, 1, 9.000001, end)]
+    assert [one.line.logger for one in LogTake().sorted(rows)] == ["shop", LEFT_OUT, "shop"]
 
 
 def test_nothing_is_added_after_the_end() -> None:

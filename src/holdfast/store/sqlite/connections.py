@@ -197,8 +197,8 @@ class Connections:
 
     def _set_up(self, connection: apsw.Connection) -> None:
         connection.pragma("page_size", PAGE_BYTES)  # this has an effect only in a new file
-        if not self.in_memory and connection.pragma("journal_mode") != "wal":
-            connection.pragma("journal_mode", "WAL")
+        if not self.in_memory:
+            self._log_ahead(connection)
         connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("temp_store", "MEMORY")
@@ -207,6 +207,20 @@ class Connections:
             # This replaces SQLite's own hook, which moves the log within a commit.
             connection.set_wal_hook(self._note_log)
         self._prepare(connection)
+
+    def _log_ahead(self, connection: apsw.Connection) -> None:
+        """Make the file one with a log. When several processes do this to a new file at once, SQLite refuses one of them
+        without a wait, since each could wait for the other. That one waits for its turn to write, and looks again."""
+        for may_be_refused in (True, True, True, False):
+            if connection.pragma("journal_mode") == "wal":
+                return
+            try:
+                connection.pragma("journal_mode", "WAL")
+            except apsw.BusyError:
+                if not may_be_refused:
+                    raise
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
 
     def _prepare(self, connection: apsw.Connection) -> None:
         """Make statements keep their plans, whatever values they get. Otherwise SQLite compiles a statement with a
