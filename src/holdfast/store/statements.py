@@ -24,6 +24,8 @@ _USE = re.compile(r"\{(\w+)(?:\(([^(){}]*)\))?\}")
 NOUNS: Mapping[str, tuple[str, ...]] = {
     noun.__name__.removesuffix("Row"): noun.__struct_fields__
     for noun in (
+        model.ActRow,
+        model.ActRun,
         model.Alert,
         model.Attempt,
         model.Breaker,
