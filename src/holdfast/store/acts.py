@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import RunError
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, ActOptions, ActRow, ActRun, ActState, ActVerb, Fate, RunRow, RunState
 from holdfast.store.answers import MeantRun
@@ -216,7 +216,7 @@ class _Deed(NamedTuple):
             return Fate.CHANGED, f"it is {now} {run.state}, and something has happened to it since"
         try:
             return await self._verb(session, run)
-        except HoldfastError as no:
+        except RunError as no:
             return Fate.REFUSED, str(no)[:NOTE_MAX_CHARS]
 
     async def _verb(self, session: Session, run: RunRow) -> tuple[Fate, str]:

@@ -12,13 +12,22 @@ import logging
 from collections.abc import Callable
 
 from holdfast.config import Config
-from holdfast.errors import StoreError
+from holdfast.errors import (
+    SchemaMismatch,
+    StoreError,
+    StoreFull,
+    StoreGone,
+    StoreUnreachable,
+    StoreUnsupported,
+)
 from holdfast.model import ActRow, ActState
 from holdfast.store.acts import CarriedActs
 from holdfast.store.bell import Bell
 
 log = logging.getLogger("holdfast.acts")
 
+TROUBLE = (StoreUnreachable, StoreFull, StoreGone, StoreUnsupported, SchemaMismatch)
+"""Errors that have nothing to do with the run that an act is at."""
 BELLS = (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.ENDED)
 """Who may have something to do after a batch."""
 
@@ -42,13 +51,13 @@ class Carrier:
     async def _batch(self) -> ActRow | None:
         try:
             return await self._carry_out(self._config.act_batch_max)
-        except StoreError:
+        except TROUBLE:
             raise
         except Exception:
             log.exception("act %s: a batch failed, so its runs are tried one at a time", self._act_id)
         try:
             return await self._carry_out(1)
-        except StoreError:
+        except TROUBLE:
             raise
         except Exception as error:  # noqa: BLE001  one bad run must not keep the act from ending
             why = f"{type(error).__name__}: {error}"

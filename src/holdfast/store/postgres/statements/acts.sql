@@ -10,12 +10,12 @@ EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = {r}.id AND s.name = '$ca
 NOT EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = {r}.id AND s.name = '$cancel' AND s.delivered_seq IS NULL),
 (SELECT n.id FROM holdfast.runs n WHERE n.retry_of = {r}.id ORDER BY n.created_at DESC LIMIT 1),
 (SELECT count(*) FROM (SELECT FROM holdfast.steps s WHERE {r}.finished_at IS NULL AND s.run_id = {r}.id AND s.state = 'ready'
-                       AND s.ready_at > clock_timestamp() AND NOT {quarantined(s)} LIMIT 500) some),
+                       AND s.ready_at > clock_timestamp() AND NOT {quarantined(s)} LIMIT 500) few),
 (SELECT count(*) FROM (SELECT FROM holdfast.quarantine q JOIN holdfast.steps s ON s.run_id = q.run_id AND s.n = q.n
-                       WHERE q.run_id = {r}.id AND {quarantined(s)} LIMIT 500) some),
+                       WHERE q.run_id = {r}.id AND {quarantined(s)} LIMIT 500) few),
 (SELECT count(*) FROM (SELECT FROM holdfast.steps s JOIN holdfast.lanes l ON l.id = s.lane
                        WHERE {r}.finished_at IS NULL AND s.run_id = {r}.id AND s.n > {r}.kept_n AND s.kind = 'call' AND s.attempt > 0
-                         AND s.state <> 'cancelled' AND l.undo <> '' LIMIT 500) some)
+                         AND s.state <> 'cancelled' AND l.undo <> '' LIMIT 500) few)
 
 -- Like `runs`.
 -- name: meant_runs
