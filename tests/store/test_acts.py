@@ -73,7 +73,8 @@ async def carried_out(store: Store, verb: str, **more: Any) -> dict[str, tuple[F
     """Plan an act on all runs, and carry it out. Return what became of each run."""
     await plan(store, verb, **more)
     act = await carry_out(store, await begun(store))
-    assert act is not None and act.state is ActState.DONE
+    assert act is not None
+    assert act.state is ActState.DONE
     return await fates(store)
 
 
@@ -96,7 +97,8 @@ async def test_a_bulk_retry_starts_a_new_run_for_each_and_journals_it(store: Sto
     assert await fates(store) == {one: (Fate.DONE, f"as {one}~2") for one in ("a", "b", "c")}
     assert await journal(store, "a") == [("retry", f"as a~2: mended (act {ACT})")]
     again = await store.reads.run("a~2")
-    assert again is not None and (again.state, again.retry_of) == ("pending", "a")
+    assert again is not None
+    assert (again.state, again.retry_of) == ("pending", "a")
 
 
 async def test_each_verb_does_to_many_what_it_does_to_one(store: Store) -> None:
@@ -109,10 +111,11 @@ async def test_each_verb_does_to_many_what_it_does_to_one(store: Store) -> None:
         "new": (Fate.DONE, "held"),
     }
     row = await store.reads.run("new")
-    assert row is not None and (row.state, row.note) == (RunState.HELD, "wait")
+    assert row is not None
+    assert (row.state, row.note) == (RunState.HELD, "wait")
     await plan(store, "release", act_id="two")
     await carry_out(store, await begun(store, "two"), "two")
-    assert await fates(store, "two") == {one: (Fate.DONE, "pending") for one in ("begun", "new")}
+    assert await fates(store, "two") == dict.fromkeys(("begun", "new"), (Fate.DONE, "pending"))
     await plan(store, "fork", act_id="three")
     await carry_out(store, await begun(store, "three"), "three")
     assert (await fates(store, "three"))["begun"] == (Fate.DONE, "as begun-fork-1")
@@ -138,7 +141,8 @@ async def test_what_changed_since_the_plan_is_left_alone(store: Store) -> None:
     await store.operators.cancel_run("gone", "bob", "")
     before = {one: await store.reads.run(one) for one in ("claimed", "held", "busy", "gone")}
     act = await carry_out(store, await begun(store))
-    assert act is not None and (act.done, act.changed, act.refused) == (2, 4, 0)
+    assert act is not None
+    assert (act.done, act.changed, act.refused) == (2, 4, 0)
     found = await fates(store)
     assert {one for one, (fate, _) in found.items() if fate is Fate.CHANGED} == before.keys()
     assert found["held"][1] == "it is now held, and something has happened to it since"
@@ -154,7 +158,8 @@ async def test_a_run_that_was_removed_is_left_alone(store: Store, tamper: Tamper
     await plan(store, "retry")
     tamper("DELETE FROM runs WHERE id = 'a'")
     act = await carry_out(store, await begun(store))
-    assert act is not None and act.state is ActState.DONE
+    assert act is not None
+    assert act.state is ActState.DONE
     assert await fates(store) == {"a": (Fate.CHANGED, "it was removed")}
 
 
@@ -176,7 +181,8 @@ async def test_a_run_that_refuses_does_not_keep_the_others(store: Store) -> None
     await carry_out(store, await begun(store))
     found = await fates(store)
     assert found["a"] == (Fate.DONE, "as a-fork-1")
-    assert found["z"][0] is Fate.REFUSED and "has no step 'charge#1'" in found["z"][1]
+    assert found["z"][0] is Fate.REFUSED
+    assert "has no step 'charge#1'" in found["z"][1]
     assert await journal(store, "z") == []
 
 
@@ -200,7 +206,8 @@ async def test_a_batch_ends_after_its_share_of_time(store: Store) -> None:
     await plan(store, "retry")
     fence = await begun(store)
     act = await store.acts.carry_out(ACT, fence, lease_s=LONG_S, limit=9, share_s=-1.0)
-    assert act is not None and (act.done, act.state) == (1, ActState.RUNNING)
+    assert act is not None
+    assert (act.done, act.state) == (1, ActState.RUNNING)
 
 
 async def test_only_one_can_begin_an_act(store: Store, other: Store) -> None:
@@ -225,12 +232,14 @@ async def test_an_act_whose_lease_ran_out_is_taken_over(store: Store) -> None:
     first = await begun(store, lease_s=0.0)
     assert await store.acts.idle_acts(9) == [ACT]
     second = await store.acts.take_act(ACT, "you", LONG_S)
-    assert second is not None and second > first
+    assert second is not None
+    assert second > first
     assert await store.acts.idle_acts(9) == []
     assert await carry_out(store, first) is None
     assert set((await fates(store)).values()) == {(None, "")}
     act = await carry_out(store, second)
-    assert act is not None and (act.state, act.done) == (ActState.DONE, 4)
+    assert act is not None
+    assert (act.state, act.done) == (ActState.DONE, 4)
 
 
 async def test_a_stopped_act_goes_no_further_and_can_go_on(store: Store) -> None:
@@ -245,7 +254,8 @@ async def test_a_stopped_act_goes_no_further_and_can_go_on(store: Store) -> None
     assert await carry_out(store, fence) is None
     assert await store.acts.take_act(ACT, "you", LONG_S) is None
     act = await carry_out(store, await begun(store))
-    assert act is not None and (act.state, act.done) == (ActState.DONE, 4)
+    assert act is not None
+    assert (act.state, act.done) == (ActState.DONE, 4)
     assert not await store.acts.stop_act(ACT, "bob")
     assert [one.id for one in await store.reads.runs(RunFilter(prefix="r0"))] == ["r0~2", "r0"]
     notes = [one.note for one in await store.reads.journal(None) if one.run_id is None]
@@ -303,7 +313,8 @@ async def test_a_run_that_cannot_be_decided_does_not_stop_the_act(store: Store, 
     act = await carrier.batch()
     while act is not None and act.state is ActState.RUNNING:
         act = await carrier.batch()
-    assert act is not None and (act.done, act.refused, act.state) == (2, 1, ActState.DONE)
+    assert act is not None
+    assert (act.done, act.refused, act.state) == (2, 1, ActState.DONE)
     assert (await fates(store))["b"][0] is Fate.REFUSED
 
 
@@ -320,10 +331,12 @@ async def test_the_leader_takes_over_an_idle_act_and_ends_it(store: Store) -> No
     assert keeper._carrying is not None
     await keeper._carrying
     act = await store.acts.act(ACT)
-    assert act is not None and (act.state, act.done) == (ActState.DONE, 3)
+    assert act is not None
+    assert (act.state, act.done) == (ActState.DONE, 3)
     await keeper.look()
     busy = await store.acts.act("busy")
-    assert busy is not None and (busy.state, busy.holder) == (ActState.RUNNING, "me")
+    assert busy is not None
+    assert (busy.state, busy.holder) == (ActState.RUNNING, "me")
     await keeper.close()
 
 
@@ -340,11 +353,16 @@ async def test_meant_runs_say_what_decides(store: Store) -> None:
     await failed(store, "over")
     await store.operators.retry_run("over", "ann")
     found = {one.id: one for one in await store.acts.meant_runs(RunFilter(limit=9))}
-    assert not found["new"].is_begun and not found["new"].is_asked and found["new"].is_heard
+    assert not found["new"].is_begun
+    assert not found["new"].is_asked
+    assert found["new"].is_heard
     busy = found["busy"]
-    assert busy.is_begun and busy.is_asked and not busy.is_heard
+    assert busy.is_begun
+    assert busy.is_asked
+    assert not busy.is_heard
     assert (busy.undos, busy.waiting, busy.quarantined) == (1, 1, 0)
-    assert found["over"].retried_as == "over~2" and found["over~2"].retried_as is None
+    assert found["over"].retried_as == "over~2"
+    assert found["over~2"].retried_as is None
     assert found["over"].fence == (await store.reads.run("over")).fence  # type: ignore[union-attr]
 
 
@@ -394,7 +412,8 @@ async def test_two_acts_on_the_same_runs_at_once_act_on_each_run_once(store: Sto
 
     await asyncio.gather(all_of(store, "one", fences[0]), all_of(other, "two", fences[1]))
     one, two = await store.acts.act("one"), await store.acts.act("two")
-    assert one is not None and two is not None
+    assert one is not None
+    assert two is not None
     assert one.done + two.done == 20 == one.changed + two.changed
     assert len(await store.reads.runs(RunFilter(prefix="r", limit=99))) == 40
 
@@ -406,4 +425,5 @@ async def test_a_node_that_leaves_does_not_matter_to_its_act(store: Store) -> No
     fence = await begun(store, holder=B)
     await store.nodes.retire(B)
     act = await carry_out(store, fence)
-    assert act is not None and act.state is ActState.DONE
+    assert act is not None
+    assert act.state is ActState.DONE

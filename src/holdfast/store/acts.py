@@ -238,6 +238,8 @@ class _Deed(NamedTuple):
                 return Fate.DONE, f"as {made.id}"
 
     async def _cancel(self, session: Session, run: RunRow) -> tuple[Fate, str]:
+        if run.state in RUN_ENDED:
+            return Fate.REFUSED, f"it has ended: it is {run.state}"
         if is_undoing(run.state, run.resume):
             await steer(session, run, "abandon", None, self.cause)
             return Fate.DONE, "asked to stop undoing where it is"
