@@ -38,7 +38,7 @@ RUNS = "SELECT run_id, state, fence, fate FROM act_runs WHERE act_id = ?"
 JOURNAL = "SELECT verb FROM journal WHERE run_id = ? AND note LIKE ?"
 
 
-def I31_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[str]:
+def I35_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[str]:
     """Only who has the act carries it out. A run is acted on if it is still as it was planned, once, with a row in the
     journal, and its fate never changes. A run that has changed is not touched."""
     if commit.verb not in ("carry_out", "refuse_next") or "acts" not in commit.tables:
@@ -80,12 +80,12 @@ def I31_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[s
 class Acts(Part):
     name = "acts"
     share = 0.15
-    checks = (I31_acted_on_once_as_planned,)
+    checks = (I35_acted_on_once_as_planned,)
 
     def settings(self) -> dict[str, Any]:
         return {
-            "act_batch_max": self.dice.choice((1, 1, 2, 100)),
-            "act_lease_s": self.dice.choice((0.01, 0.1, 0.8)),
+            "act_batch_max": self.dice.choice((1, 1, 1, 2, 100)),
+            "act_lease_s": self.dice.choice((0.001, 0.01, 0.8)),
         }
 
     def behaviours(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class Acts(Part):
             return
         simulation.log(f"planned {verb} {plan.id}: {plan.preview.sentence}")
         await asyncio.sleep(dice.random())
-        for _ in range(dice.choice((1, 1, 2))):
+        for _ in range(dice.choice((1, 2, 3))):
             simulation.drive(self._carry_out(simulation, plan.id))
         if dice.random() < 0.2:
             await asyncio.sleep(dice.random() * 0.3)
