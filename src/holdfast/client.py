@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, 
 
 from holdfast import codec
 from holdfast.actor import actor
+from holdfast.acts import Act, ActInfo, Verb, make_plan
 from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
 from holdfast.decider.loop import running
@@ -51,6 +52,8 @@ from holdfast.model import (
     POOL,
     ROLES,
     UPDATE_PREFIX,
+    ActOptions,
+    ActVerb,
     Answered,
     NewRun,
     NewSignal,
@@ -64,6 +67,7 @@ from holdfast.store import open_store
 from holdfast.store.answers import Answer, UpdateEnd
 from holdfast.store.bell import Bell
 from holdfast.store.origins import demand_names
+from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
@@ -499,6 +503,80 @@ class Holdfast:
         if not found and isinstance(workflow, str):
             await demand_workflow(self.store, workflow)
         return [RunInfo(row) for row in found]
+
+    async def plan(
+        self,
+        verb: Verb,
+        *,
+        state: str | Iterable[str] = (),
+        workflow: str | Workflow[..., Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        namespace: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        error: str | type[BaseException] | None = None,
+        prefix: str | None = None,
+        note: str = "",
+        force: bool = False,
+        from_: str | None = None,
+    ) -> Act:
+        """Make a plan to cancel, hold, release, retry, skip or fork many runs, and return it. Nothing happens to them
+        until `await plan.carry_out()`.
+
+        Which runs are meant is said as in `runs`; without a state, it is those that the verb is for. The plan lists
+        exactly these, as they are now: what has changed when the plan is carried out is left alone. `plan.preview` says
+        what would happen, in words and numbers. `force` is for `cancel`, and `from_`, the key of a step, for `fork`.
+        """
+        where = run_filter(
+            now=await self.store.now(),
+            states=(state,) if isinstance(state, str) else state,
+            workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
+            tags=tags,
+            namespace=namespace,
+            since=since,
+            until=until,
+            error=name_of(error) if isinstance(error, type) else error,
+            prefix=prefix,
+            what="plan({}=…)",
+        )
+        return await self.plan_act(verb, where, ActOptions(force=force, start=from_), note)
+
+    async def plan_act(
+        self,
+        verb: str,
+        where: RunFilter,
+        how: ActOptions,
+        note: str = "",
+        progress: Callable[[int], None] | None = None,
+    ) -> Act:
+        """Like `plan`, with a filter that is already made. After each page, `progress` is called with the number of
+        runs that were listed."""
+        if verb not in set(ActVerb):
+            raise InvalidInput(f"plan({verb!r}): expected one of {', '.join(ActVerb)}")
+        if how.force and verb != ActVerb.CANCEL:
+            raise InvalidInput(f"plan({verb!r}, force=True): force is for cancel")
+        if how.start is not None:
+            if verb != ActVerb.FORK:
+                raise InvalidInput(f"plan({verb!r}, from_={how.start!r}): from_ is for fork")
+            codec.stored_text(how.start, "from_")
+        if not where.is_narrow:
+            raise InvalidInput(
+                "plan(…): say which runs are meant, for example by their state, workflow or age"
+            )
+        codec.stored_text(note, "note")
+        if where.workflow is not None:
+            await demand_workflow(self.store, where.workflow)
+        return await make_plan(self, ActVerb(verb), where, how, note, progress)
+
+    def act(self, act_id: str) -> Act:
+        """Return a handle to an act that exists: to carry it out, follow it or stop it."""
+        return Act(self, act_id)
+
+    async def acts(self, limit: int = 50) -> list[ActInfo]:
+        """Return the newest acts on many runs, newest first."""
+        if options.whole_number(limit, "acts(limit=…)") < 1:
+            raise HoldfastError(f"acts(limit={limit!r}): the limit must be 1 or more")
+        return [ActInfo(row) for row in await self.store.acts.acts(limit)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,

@@ -123,6 +123,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that left are remembered for this long, so that `why` can name the last one that could execute a step."""
     keep_journal_days: float = 90.0
     """Journal rows that belong to no run are kept for this long. Those of a run are removed with the run."""
+    keep_acts_days: float = 30.0
+    """Acts on many runs are kept for this long after their end, with what became of each run. What the journal says
+    about each run stays with the run."""
+    plan_s: float = 86_400.0
+    """A plan of an act can be carried out for this long after it was made. Later, most of its runs would have changed,
+    so it is removed."""
+    act_lease_s: float = 5.0
+    """How long a process keeps an act without carrying out a batch of it. After that, the leader takes the act over."""
+    act_batch_max: int = 100
+    """On how many runs one transaction of an act acts."""
+    act_share_s: float = 0.1
+    """After this long a transaction of an act ends, even if its batch is not done, so that nobody waits long for the
+    runs that it has locked."""
     keep_workflows_days: float = 90.0
     """A declaration of a workflow is kept for this long after a node last started with it, and as long as a node that
     has it is alive."""

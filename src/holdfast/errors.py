@@ -10,7 +10,7 @@
     │   └── UndoMissing           a run undoes its steps, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue
+    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue · UnknownAct
     │   ├── Conflict · WrongState · NoTransaction
     │   ├── Refused               the run refused an update; nothing changed
     │   ├── UpdateFailed          an update ended in an error, or its run ended without answering it
@@ -114,6 +114,10 @@ class UnknownRun(RunError):
 
 class UnknownWorkflow(RunError):
     """No workflow has this name here."""
+
+
+class UnknownAct(RunError):
+    """No act on many runs has this id."""
 
 
 class UnknownSignal(RunError):

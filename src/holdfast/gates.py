@@ -125,7 +125,12 @@ class Gates:
             scope, value, self._actor, stored_text(note, "note")
         ):
             what = "everything" if scope is HoldScope.ALL else f"the {scope} {given!r}"
-            raise WrongState(f"there is no hold on {what}: `holdfast holds` lists all holds")
+            runs = (
+                f"; `holdfast release --{scope} {given} --state held` releases its held runs"
+                if scope in {HoldScope.WORKFLOW, HoldScope.NAMESPACE}
+                else ""
+            )
+            raise WrongState(f"there is no hold on {what}: `holdfast holds` lists all holds{runs}")
         await self._ring()
         return holds[value]
 

@@ -643,6 +643,90 @@ class Delivery(msgspec.Struct, frozen=True):
     last_error: str | None
 
 
+class ActVerb(StrEnum):
+    """What an act does to each of its runs."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    RETRY = "retry"
+    SKIP = "skip"
+    FORK = "fork"
+
+
+class ActState(StrEnum):
+    PLANNING = "planning"
+    """Its runs are being listed. If its process dies now, nothing comes of it."""
+    PLANNED = "planned"
+    RUNNING = "running"
+    """It is being carried out by whoever has its lease."""
+    DONE = "done"
+    STOPPED = "stopped"
+    """Somebody stopped it. What was not tried yet can still be carried out."""
+
+
+class Fate(StrEnum):
+    """What became of a run in an act."""
+
+    DONE = "done"
+    CHANGED = "changed"
+    """The run has changed since the plan was made. So it was left alone."""
+    REFUSED = "refused"
+    """The run could not be acted on. Nothing was written."""
+
+
+class ActRow(msgspec.Struct, frozen=True):
+    """One verb on many runs: its row, which is also its plan and its progress."""
+
+    id: str
+    verb: ActVerb
+    state: ActState
+    fence: int
+    holder: str | None
+    """Who carries it out: a node, or the process of a caller."""
+    lease_until: float | None
+    actor: str
+    """Who made the plan. The journal names this one, whoever carries it out."""
+    note: str
+    options: str
+    """`ActOptions` as JSON."""
+    preview: str
+    """What the plan says in words, as JSON."""
+    runs: int
+    done: int
+    changed: int
+    refused: int
+    created_at: float
+    begun_at: float | None
+    ended_at: float | None
+
+    @property
+    def tried(self) -> int:
+        """How many of its runs have a fate."""
+        return self.done + self.changed + self.refused
+
+
+class ActOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an act does its verb."""
+
+    force: bool = False
+    """Of `cancel`: also stop runs that are undoing, and ask those again whose code heard the first request."""
+    start: str | None = None
+    """Of `fork`: the key of the first step that is executed again."""
+
+
+class ActRun(msgspec.Struct, frozen=True):
+    """A run in an act, as it was when the plan was made, and what became of it."""
+
+    run_id: str
+    state: str
+    fence: int
+    fate: Fate | None
+    """None: it was not tried yet."""
+    note: str
+    """What came of it, or why it was left alone."""
+
+
 class JournalEntry(msgspec.Struct, frozen=True):
     """A row of the journal: what the Supervisor or an operator did, and why."""
 

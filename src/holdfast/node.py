@@ -100,7 +100,9 @@ class Node(Caller):
         self.supervisor: Supervisor | None = None
         self.outbox: Outbox | None = None
         if "supervisor" in self.roles:
-            self.supervisor = Supervisor(store, self.id, self.environment, config, is_logging=only is None)
+            self.supervisor = Supervisor(
+                store, self.id, self.environment, config, is_logging=only is None, ring=self.ring
+            )
             if channels:
                 self.outbox = Outbox(store.alerts, self.id, channels, self.environment, config)
         self._block_watch: BlockWatch | None = None

@@ -32,6 +32,7 @@ from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
 from holdfast.store.workflows import declare
 from tests.differential.spec import Alert, Delivery, Listed, Logged, Run, Spec, Step, Twin
+from tests.differential.spec.acts import Act, Planned
 from tests.differential.spec.retention import CODED
 from tests.differential.spec.rows import CONFLICT
 from tests.lifecycle import Watch
@@ -56,8 +57,9 @@ TIMES = {
     "twins": ("made_at", "started_at", "ended_at"),
     "durations": ("last_at",),
     "workflows": ("first_at", "last_at"),
+    "acts": ("lease_until", "created_at", "begun_at", "ended_at"),
 }
-TABLES = (*TIMES, "failures", "lanes", "joins", "inherited")
+TABLES = (*TIMES, "failures", "lanes", "joins", "inherited", "act_runs")
 ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
 SPANS = ("vacant_s",)
 """Columns with measured seconds."""
@@ -170,6 +172,11 @@ class Subject(ABC):
                 )
                 for row in tables["workflows"]
             },
+            "acts": {row["id"]: _picked(row, Act._fields, now) for row in tables["acts"]},
+            "act_runs": {
+                (row["act_id"], row["run_id"]): _picked(row, Planned._fields, now)
+                for row in tables["act_runs"]
+            },
             "inherited": {
                 (row["run_id"], row["key"]): (row["effect"], row["child"]) for row in tables["inherited"]
             },
@@ -248,6 +255,10 @@ def expected(spec: Spec) -> Rows:
         "workflows": {
             key: (digest, _hours(first_at, spec.now, 1.0), _hours(last_at, spec.now, 1.0))
             for key, (digest, first_at, last_at) in spec.workflows.items()
+        },
+        "acts": {key: _picked(one._asdict(), Act._fields, spec.now, 1.0) for key, one in spec.acts.items()},
+        "act_runs": {
+            key: _picked(one._asdict(), Planned._fields, spec.now, 1.0) for key, one in spec.act_runs.items()
         },
         "inherited": spec.inherited,
         "joins": spec.joins,

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.differential.questions import Asking
+from tests.differential.rules.acts import Acts
 from tests.differential.rules.alerts import Alerts
 from tests.differential.rules.gates import Gates
 from tests.differential.rules.quarantine import Quarantines
@@ -31,7 +32,7 @@ MANY = 1000
 STEPS = 40
 
 
-class AllRules(Begun, Gates, Quarantines, Twins, Alerts, Reads, Workflows):
+class AllRules(Begun, Gates, Quarantines, Twins, Alerts, Reads, Workflows, Acts):
     """All rules together. The other machines have fewer rules, and so get further with the same number of steps."""
 
 
@@ -55,8 +56,20 @@ class RunsDeclared(Begun, Workflows):
     pass
 
 
+class RunsActedOn(Begun, Quarantines, Acts):
+    pass
+
+
 RAN: set[type[Asking]] = set()
-MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsAlerted, RunsDeclared]
+MACHINES: list[type[Asking]] = [
+    AllRules,
+    RunsAlone,
+    RunsGated,
+    RunsHedged,
+    RunsAlerted,
+    RunsDeclared,
+    RunsActedOn,
+]
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ AREAS = {
 }
 FILES = {
     # store, by noun
+    "acts": Nearest("", "acts", "acts"),
     "agents": Nearest("", "agents", "attempts runs"),
     "answers": Nearest("", "hops agents", "runs"),
     "batch": Nearest("", "hops agents starts quarantine", "runs costs"),

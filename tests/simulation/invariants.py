@@ -6,13 +6,14 @@ commit, and every commit is checked. The names are those of `docs/guarantees.md`
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
-from holdfast.model import NEVER, Outcome
+from holdfast.model import NEVER, UNDO, Outcome
 from holdfast.node import Node as HostingNode
 from holdfast.store.operations import HandBack, Hop, RetryStep, Save
 
@@ -180,7 +181,7 @@ CLAIMS = frozenset({"claim_steps", "claim_probes", "claim_twins"})
 OPERATORS = frozenset({"force_breaker", "reset_breaker"})
 """Writes by which operators change breakers."""
 FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
-FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo", "stick_quarantined"})
+FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo", "stick_quarantined", "carry_out"})
 
 
 class Change(NamedTuple):
@@ -365,6 +366,10 @@ class Checker:
     def _keep(self, commit: Commit) -> None:
         if commit.verb == "steer_undo":
             self.steered.add((commit.asked["run_id"], commit.asked["act"]))
+        elif commit.verb == "carry_out":
+            for _, before, after in commit.signals:
+                if before is None and after is not None and after.name == UNDO:
+                    self.steered.add((after.run_id, json.loads(after.payload)["act"]))
         for table, before, after in commit.changes:
             if table == "runs":
                 if after is not None:
@@ -566,7 +571,7 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
         if after.losses > checker.config.losses_max + 1:
             yield f"step {after.n} of {after.run_id} was lost {after.losses} times"
         if before is not None and after.losses + after.excused > before.losses + before.excused:
-            if commit.verb == "resolve_quarantine":
+            if commit.verb in ("resolve_quarantine", "carry_out"):
                 continue  # a person gave it fresh budgets
             if before.state != "running" or after.losses + after.excused > before.losses + before.excused + 1:
                 yield f"step {after.n} of {after.run_id} was excused without an attempt"

@@ -150,6 +150,8 @@ class Simulation(World):
         """Runs that other runs start or join by their ids, and that no caller starts."""
         self.limits_s: dict[str, float | None] = {}
         """How long each run may take: see `parts/deadlines.py`."""
+        self.fates: dict[tuple[str, str], str] = {}
+        """What became of each run in each act on many runs."""
         self.skipped: dict[tuple[str, str], int] = {}
         """For each effect (run, key) whose undo an operator skipped: when its run learned that. See
         `parts/steering.py`."""

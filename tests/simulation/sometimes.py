@@ -118,6 +118,10 @@ SOMETIMES = (
     "the process of a step died",
     "a failed run was reported",
     "a child was removed before its parent",
+    "an act: done",
+    "an act: changed",
+    "an act was taken over",
+    "an act was stopped",
 )
 
 

@@ -16,6 +16,8 @@ from holdfast.breaker import BreakerChange
 from holdfast.model import (
     CANCEL,
     UNDO,
+    ActOptions,
+    ActVerb,
     AlertKind,
     BreakerState,
     Declaration,
@@ -31,6 +33,7 @@ from holdfast.model import (
     StepState,
     TwinState,
 )
+from holdfast.store.acts import NewAct
 from holdfast.store.alerts import ALERTS
 from holdfast.store.answers import Observation, Route
 from holdfast.store.database import LEADER, Session, StoreCall
@@ -119,7 +122,8 @@ UPDATE holdfast.nodes SET retired_at = retired_at - interval '10 days' WHERE id 
 UPDATE holdfast.alerts SET cleared_at = cleared_at - interval '10 days' WHERE cleared_at IS NOT NULL;
 UPDATE holdfast.journal SET at = at - interval '10 days' WHERE note = 'long ago';
 UPDATE holdfast.workflows SET last_at = last_at - interval '10 days' WHERE name = 'shop.old';
-UPDATE holdfast.durations SET last_at = last_at - interval '10 days' WHERE name = 'step:shop.old'
+UPDATE holdfast.durations SET last_at = last_at - interval '10 days' WHERE name = 'step:shop.old';
+UPDATE holdfast.acts SET created_at = created_at - interval '10 days' WHERE id = 'old'
 """
 
 
@@ -150,6 +154,7 @@ async def prepare(store: Store, admin: asyncpg.Connection[Any]) -> None:
     await _twins(store)
     await _undoing_runs(store)
     await _quarantined_runs(store)
+    await _acts(store)
     await admin.execute(BACKDATED)
 
 
@@ -252,6 +257,27 @@ async def _quarantined_runs(store: Store) -> None:
     await begin(store, running_call(1), run=new_run("poison-3"))
     await _write(store, poisoned("poison-3", 1, 1))
     await _write(store, Hop("poison-3", 1, dropped=[1]))  # so its entry in the list is stale
+
+
+async def _acts(store: Store) -> None:
+    """Acts: two that were begun and whose leases have run out, one that somebody has, one that is planned, one that is
+    being planned, and an old one."""
+    planned = {
+        "idle": (ActVerb.RETRY, ["failed-1", "failed-2", "gone", "held-1", "stuck-1"]),
+        "cancels": (ActVerb.CANCEL, ["awake-1", "kid", "open", "pending-1", "held-2"]),
+        "planned": (ActVerb.HOLD, ["open"]),
+        "listing": (ActVerb.HOLD, ["open"]),
+        "old": (ActVerb.FORK, ["old-1", "old-2"]),
+    }
+    for act_id, (verb, run_ids) in planned.items():
+        await store.acts.plan_act(NewAct(act_id, verb, "ann", "", ActOptions()))
+        found = {one: await store.reads.run(one) for one in run_ids}
+        rows = [(one, row.state if row else "failed", row.fence if row else 1) for one, row in found.items()]
+        await store.acts.add_act_runs(act_id, rows)
+        if act_id != "listing":
+            assert await store.acts.finish_plan(act_id, "{}") is not None
+    assert await store.acts.begin_act("idle", A, 0.0, LONG_S) == 1
+    assert await store.acts.begin_act("cancels", A, 10 * LONG_S, LONG_S) == 1
 
 
 async def _ended(store: Store, run_id: str) -> None:
@@ -773,6 +799,70 @@ async def forget_journal(store: Store, node: str) -> Any:
 @operation()
 async def forget_workflows(store: Store, node: str) -> Any:
     return await store.retention.forget_workflows(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_acts(store: Store, node: str) -> Any:
+    return await store.retention.forget_acts(EPOCH, late(), late(), 100)
+
+
+# Acts on many runs.
+
+
+@operation()
+async def plan_act(store: Store, node: str) -> Any:
+    await store.acts.plan_act(NewAct(f"act of {node}", ActVerb.HOLD, node, "", ActOptions()))
+
+
+@operation()
+async def add_act_runs(store: Store, node: str) -> Any:
+    return await store.acts.add_act_runs("listing", [("open", "running", 1), ("lone", "running", 1)])
+
+
+@operation()
+async def finish_plan(store: Store, node: str) -> Any:
+    return (await store.acts.finish_plan("listing", "{}")) is not None
+
+
+@operation()
+async def begin_act(store: Store, node: str) -> Any:
+    return await store.acts.begin_act("planned", node, LONG_S, LONG_S)
+
+
+@operation()
+async def begin_old_act(store: Store, node: str) -> Any:
+    return await store.acts.begin_act("old", node, LONG_S, LONG_S)
+
+
+@operation()
+async def take_act(store: Store, node: str) -> Any:
+    return await store.acts.take_act("idle", node, LONG_S)
+
+
+@operation()
+async def carry_out_retries(store: Store, node: str) -> Any:
+    return await _carry_out(store, "idle")
+
+
+@operation()
+async def carry_out_cancels(store: Store, node: str) -> Any:
+    return await _carry_out(store, "cancels")
+
+
+@operation()
+async def refuse_next(store: Store, node: str) -> Any:
+    act = await store.acts.refuse_next("cancels", 1, "broken", lease_s=LONG_S)
+    return act and act.tried
+
+
+@operation()
+async def stop_act(store: Store, node: str) -> Any:
+    return await store.acts.stop_act("cancels", node)
+
+
+async def _carry_out(store: Store, act_id: str) -> Any:
+    act = await store.acts.carry_out(act_id, 1, lease_s=LONG_S, limit=100, share_s=LONG_S)
+    return act and (act.state, act.done, act.changed, act.refused)
 
 
 # Callers and operators.

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Retry, Run, RunInfo, StepInfo
+from holdfast.acts import Act, ActInfo
 from holdfast.graph import EdgeKind, Graph, Kind, Node, Passage, RunPart
 from holdfast.info import AttemptInfo
 from holdfast.workflow.step import Step
@@ -35,6 +36,7 @@ def listed_parameters(call: str) -> list[str]:
         ("Retry", Retry, set()),
         ("Holdfast", Holdfast.__init__, {"self", "environment"}),
         ("await hf.runs", Holdfast.runs, {"self"}),
+        ("await hf.plan", Holdfast.plan, {"self", "verb"}),
         ("workflow.using", Workflow.using, {"self"}),
         ("step.using", Step.using, {"self"}),
     ],
@@ -50,6 +52,7 @@ def test_every_public_name_is_listed() -> None:
     for name in holdfast.__all__:
         assert re.search(rf"\b{name}\b", PAGE), name
     rarely = {
+        "row",
         "rows",
         "forked",
         "node",
@@ -60,13 +63,14 @@ def test_every_public_name_is_listed() -> None:
         "store",
         "start_raw",
         "send_signal",
+        "plan_act",
     }  # only the command line uses these
-    for kind, word in ((Run, "run"), (Holdfast, "hf")):
+    for kind, word in ((Run, "run"), (Holdfast, "hf"), (Act, "act")):
         for name in {name for name in vars(kind) if not name.startswith("_")} - rarely:
             assert f"{word}.{name}" in PAGE, f"{word}.{name}"
 
 
-@pytest.mark.parametrize("kind", [RunInfo, StepInfo, AttemptInfo])
+@pytest.mark.parametrize("kind", [RunInfo, StepInfo, AttemptInfo, ActInfo])
 def test_every_attribute_of_what_is_read_is_listed(kind: type) -> None:
     """The page lists no attribute that does not exist."""
     row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.__name__}` |"))

@@ -1,355 +1,383 @@
-"""Commands that act on one run, and `migrate`. Each is one write, and the journal records who did it."""
+"""`acts`, and what the commands share that act on many runs: say what would happen, ask, carry it out, show what became
+of each run."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import click
 
-from holdfast.addresses import shown_address
-from holdfast.client import Holdfast
-from holdfast.codec import read_json
+from holdfast.acts import Act, ActInfo
+from holdfast.commands.errors import DONE, ENDED_OTHERWISE, WRONG
 from holdfast.commands.event_loop import run_quickly
-from holdfast.commands.options import (
-    RunRequest,
-    command,
-    given_text,
-    json_value,
-    note_option,
-    opened,
-    run_argument,
-    start_options,
-)
+from holdfast.commands.options import Target, command, opened
 from holdfast.environment import Environment
-from holdfast.errors import InvalidInput
-from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, RunState
-from holdfast.run import Run
-from holdfast.store import open_store
-from holdfast.store.forks import Forked
-from holdfast.terminal import output
-from holdfast.terminal.wording import counted
+from holdfast.model import ActOptions, ActRow, ActRun, ActState, Fate
+from holdfast.plans import DID, Change, Preview
+from holdfast.store.acts import LEFT
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import print_words
 
-UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
-
-
-@command()
-@start_options
-def start(request: RunRequest, store: str, as_json: bool) -> None:
-    """Start a run, and leave it to the processes that are up.
-
-    \b
-    holdfast start app.py:order --input '{"card": "tok_1"}' --id order-42
-
-    The command returns as soon as the run is recorded. The same id and input again is the same run.
-    """
-    with output.stdout_kept(as_json):
-        workflow = request.workflow()
-        raw = request.input(workflow) or workflow.shape.from_json("{}")
-        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=request.app)))
-    _answer(as_json, started, state, f"{started} is {state}")
+NAMED_MAX = 10
+"""How many runs that were left alone are named at once. `holdfast acts show` names all."""
+LISTED_MAX = 50
+"""How many acts are listed."""
+LINE_EVERY_S = 5.0
+"""How often progress is printed where no terminal can show it on one line."""
+GLYPHS = {Fate.DONE: "✓", Fate.CHANGED: "≠", Fate.REFUSED: "✗", None: "·"}
+COLOURS = {Fate.DONE: "green", Fate.CHANGED: "yellow", Fate.REFUSED: "red", None: None}
+STATE_COLOURS = {ActState.DONE: "green", ActState.RUNNING: "cyan", ActState.STOPPED: "yellow"}
 
 
-async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState]:
-    async with hf:
-        run = await hf.start_raw(workflow, raw)
-        return run.id, await run.state()
+# --- acts on many runs --------------------------------------------------------------------------------------------------
 
 
-@command()
-@run_argument
-@click.argument("name")
-@click.option(
-    "--data",
-    default="null",
-    metavar="JSON",
-    help="Send this value with the signal. `-` reads standard input.",
-)
-@click.option(
-    "--key",
-    metavar="KEY",
-    help="Send the signal under this key. The same key again is the same signal, and is sent once.",
-)
-def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_json: bool) -> None:
-    """Send a signal to a run.
-
-    \b
-    holdfast signal order-42 paid --data '{"cents": 900}' --key event-7
-
-    The signal may arrive before the run waits for it.
-    """
-    payload = json_value(data, "--data")
-
-    async def send() -> RunState:
-        async with opened(store) as hf:
-            await hf.send_signal(run_id, name, payload, key)
-            return await hf.run(run_id).state()
-
-    _answer(as_json, run_id, run_quickly(send()), f"{run_id} got the signal {name}", signal=name)
+def act_on_many(verb: str, target: Target, options: ActOptions, note: str, store: str, as_json: bool) -> int:
+    """Plan an act on many runs, say what it would do, ask, and carry it out. Return the exit code."""
+    act_id, preview, planned = run_quickly(_plan(verb, target, options, note, store, as_json))
+    if not as_json:
+        print_preview(preview)
+    if not planned:
+        if as_json:
+            output.print_json(preview_object(None, verb, preview, planned))
+        return DONE
+    go = f"`holdfast acts go {act_id}`"
+    if target.dry_run or not (target.yes or _asked(verb, planned, as_json)):
+        if as_json:
+            output.print_json(preview_object(act_id, verb, preview, planned))
+        if target.dry_run:
+            print_words(f"nothing was done: {go} carries out this plan", dim=True, err=True)
+            return DONE
+        if can_ask(as_json):
+            print_words("nothing was done", err=True)
+            return ENDED_OTHERWISE
+        print_words(f"nothing was done, because nobody can be asked here: add --yes, or use {go}", err=True)
+        return WRONG
+    return run_quickly(_go(act_id, store, as_json))
 
 
-@command()
-@run_argument
-@click.argument("name")
-@click.option(
-    "--data",
-    default="null",
-    metavar="JSON",
-    help="Call the update with this value. `-` reads standard input.",
-)
-@click.option(
-    "--key",
-    metavar="KEY",
-    help="Call the update under this key. The same key again is the same call, and prints the same answer.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Wait this long for the answer. The call stays recorded.",
-)
-def update(
-    run_id: str, name: str, *, data: str, key: str | None, timeout: float, store: str, as_json: bool
-) -> None:
-    """Call an update of a run, and print its answer.
-
-    \b
-    holdfast update order-42 change_address --data '{"street": "Quay 2"}' --key change-7
-
-    The call may come before the run serves it. The exit code is 1 if the run refuses it, if it ends in an error, or if
-    there is no answer in time.
-    """
-    payload = json_value(data, "--data")
-
-    async def call() -> tuple[Any, RunState]:
-        async with opened(store) as hf:
-            raw = await hf.call_update(run_id, name, payload, key, timeout)
-            return json.loads(raw), await hf.run(run_id).state()
-
-    answer, state = run_quickly(call())
-    if as_json:
-        output.print_json({"id": run_id, "state": str(state), "update": name, "reply": answer})
-    else:
-        output.say(json.dumps(answer, ensure_ascii=False))
-
-
-@command()
-@run_argument
-@note_option
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Also stop a run that is undoing, and leave what is not undone yet. Ask again a run whose code heard the "
-    "first request and goes on.",
-)
-def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> None:
-    """Ask a run to cancel itself.
-
-    \b
-    holdfast cancel order-42 --note 'the customer changed their mind'
-
-    The workflow gets CancelledError where it waits, its running steps are cancelled, what it did is undone, and it ends
-    cancelled. A run that is already undoing goes on with that. A run whose code catches the CancelledError goes on,
-    too; --force asks it again.
-    """
-
-    async def ask() -> tuple[RunState, bool, RunState]:
-        async with opened(store) as hf:
-            row = (await hf.run(run_id).rows()).run
-            # A run that is stuck at a step in quarantine counts as running: its code can still get the CancelledError.
-            before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
-            heard = any(
-                sent.name == CANCEL and sent.delivered_seq for sent in await hf.store.reads.signals(run_id)
+async def _plan(
+    verb: str, target: Target, options: ActOptions, note: str, store: str, as_json: bool
+) -> tuple[str, Preview, int]:
+    """Make the plan. Return its id, its preview and how many runs are in it. A plan of no run is dropped."""
+    async with opened(store) as hf:
+        where = target.wanted.filter(await hf.store.now())
+        with _Meter(as_json) as meter:
+            act = await hf.plan_act(
+                verb, where, options, note, lambda seen: meter.show(f"{wording.counted(seen, 'run')} listed")
             )
-            return before, heard, await hf.run(run_id).cancel(note, force=force)
+        planned = sum(change.count for change in act.preview.changes)
+        if not planned:
+            await act.stop()
+    return act.id, act.preview, planned
 
-    before, heard, state = run_quickly(ask())
-    if heard and before is RunState.RUNNING:
-        words = f"{run_id} is asked again to cancel itself"
-        if not force:
-            words = f"{run_id} was asked before: its code heard that, and is cleaning up or goes on; --force asks again"
-    elif before in UNDOING and not force:
-        goes_on = "and goes on with that" if before is RunState.UNDOING else "and waits for `retry` or `skip`"
-        words = f"{run_id} is {before} already, {goes_on}; --force stops it where it is"
-    elif before in UNDOING:
-        words = f"{run_id} is asked to stop undoing where it is"
-    elif before in RUN_ENDED:
-        words = (
-            f"{run_id} has {state} already: nothing to cancel"
-            if state != "cancelled"
-            else f"{run_id} was cancelled before"
-        )
+
+def can_ask(as_json: bool) -> bool:
+    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _asked(verb: str, planned: int, as_json: bool) -> bool:
+    """Ask whether to go on. False if there is nobody to ask."""
+    return can_ask(as_json) and click.confirm(f"{verb} {wording.counted(planned, 'run')}?", err=True)
+
+
+async def _go(act_id: str, store: str, as_json: bool) -> int:
+    """Carry out an act, and say what became of its runs. An interrupt stops the act."""
+    async with opened(store) as hf:
+        act = hf.act(act_id)
+        was = (await act.row()).state
+        with _Meter(as_json) as meter:
+            try:
+                await act.carry_out(lambda info: meter.show(progress_words(info)))
+            except asyncio.CancelledError:
+                await act.stop()
+                meter.end()
+                print_words(f"stopped; `holdfast acts go {act_id}` goes on", err=True)
+                raise
+        row = await act.row()
+        left_alone = [run async for run in _some(act, NAMED_MAX, Fate.CHANGED, Fate.REFUSED)]
+    if as_json:
+        output.print_json(act_object(row) | {"left_alone": [run_object(one) for one in left_alone]})
     else:
-        words = f"{run_id} is cancelled" if state in RUN_ENDED else f"{run_id} is asked to cancel itself"
-    _answer(as_json, run_id, state, words)
+        before = " before" if was is ActState.DONE else ""
+        output.say(f"{result_words(row)}{before}")
+        print_runs(left_alone, row)
+    return exit_code(row)
+
+
+async def _some(act: Act, limit: int, *fates: str) -> AsyncIterator[ActRun]:
+    """Yield up to `limit` runs of an act with one of these fates."""
+    count = 0
+    async for run in act.runs(*cast("Any", fates)):
+        yield run
+        count += 1
+        if count == limit:
+            return
+
+
+def exit_code(row: ActRow) -> int:
+    """0 if every run in the plan was acted on."""
+    return DONE if row.done == row.runs else ENDED_OTHERWISE
+
+
+# --- the command --------------------------------------------------------------------------------------------------------
 
 
 @command()
-@run_argument
-def retry(run_id: str, store: str, as_json: bool) -> None:
-    """Try the waiting steps of a run at once, or go on with an ended run under a new id.
-
-    \b
-    holdfast retry order-42
-
-    If the run has not ended, its steps that wait for their next attempt are tried at once. Its steps in quarantine, and
-    undos that made it stuck, are tried again. A run that failed, was cancelled or was undone goes on under a new id: it
-    keeps all that was recorded, and executes again what ended the run and what was undone. Asking twice gives the same
-    new run.
-    """
-
-    async def ask() -> tuple[RunState, bool, str, RunState]:
-        async with opened(store) as hf:
-            before = (await hf.run(run_id).rows()).run
-            again: Run[Any] = await hf.run(run_id).retry()
-            return before.state, before.resume is not None, again.id, await again.state()
-
-    before, poisoned, again, state = run_quickly(ask())
-    if before is RunState.STUCK and poisoned:
-        words = f"{run_id} is {state}: its steps in quarantine are tried again"
-    elif before is RunState.STUCK:
-        words = f"{run_id} is {state}: the undos that gave up are tried again"
-    elif again == run_id:
-        words = f"{run_id} is {state}: what backs off is tried at once"
-    elif state in RUN_ENDED:
-        words = f"{run_id} was retried before, as {again}, which is {state}"
-    else:
-        words = f"{again} is {state}: it goes on from where {run_id} ended"
-    _answer(as_json, again, state, words, retry_of=None if again == run_id else run_id)
-
-
-@command()
-@run_argument
-@click.option(
-    "--from",
-    "start",
-    metavar="STEP",
-    help="Execute this step again, and everything that the code asked for after it.",
+@click.argument(
+    "what", type=click.Choice(["list", "show", "go", "stop"]), default="list", metavar="[list|show|go|stop]"
 )
+@click.argument("act_id", required=False, metavar="[ACT]")
 @click.option(
-    "--input",
-    "text",
-    metavar="JSON",
-    help="Pass these arguments instead: an object by name. `-` reads standard input.",
-)
-@click.option(
-    "--set",
-    "results",
+    "--fate",
+    "fates",
     multiple=True,
-    metavar="STEP=JSON",
-    help="Go on as if this step had returned this. May be repeated.",
+    type=click.Choice([*map(str, Fate), LEFT]),
+    metavar="FATE",
+    help="With show: only runs that are done, changed, refused or left (not tried yet). May be repeated.",
 )
-@click.option("--id", "new_id", metavar="ID", help="Give the new run this id. [default: RUN-fork-1]")
-def fork(
-    *,
-    run_id: str,
-    start: str | None,
-    text: str | None,
-    results: tuple[str, ...],
-    new_id: str | None,
-    store: str,
-    as_json: bool,
-) -> None:
-    """Start a new run from what another one recorded, with edits.
+@click.option("--follow", "-f", is_flag=True, help="With show: print the progress until the act has ended.")
+def acts(
+    *, what: str, act_id: str | None, fates: tuple[str, ...], follow: bool, store: str, as_json: bool
+) -> int:
+    """List acts on many runs, and carry out, follow or stop one.
 
     \b
-    holdfast fork order-42 --from ship
-    holdfast fork order-42 --set 'quote={"cents": 900}'
-    holdfast fork order-42 --input '{"card": "tok_2"}'
+    holdfast cancel --workflow order --state held --dry-run
+    holdfast acts go 5d1f0a72c9
+    holdfast acts show 5d1f0a72c9 --fate changed --fate refused
 
-    STEP is the key of a step, as `holdfast show` prints it. The new run keeps what was recorded before the point, and
-    executes the rest itself. Without --from, that is after the first step with --set, from the beginning with --input,
-    or else where RUN is now. The new run never undoes what it did not do. RUN is not changed, whatever its state is.
+    `cancel`, `hold`, `release`, `retry`, `skip` and `fork` make an act when they are about many runs. Its plan lists
+    exactly the runs that it is about, as they were then. A run that has changed since is left alone, and `show` says so.
+    `go` carries a plan out, and goes on with an act that was stopped. If the process dies that carries an act out, a
+    supervisor goes on with it; `go` does the same. `stop` lets no further run be acted on. The exit code of `go` is 1 if
+    some runs were left alone.
     """
-    edited = dict(_result(item) for item in results)
-    given = None if text is None else read_json(given_text(text), "--input")
-    if text is not None and given is None:
-        raise InvalidInput("--input: null is no input: give an object by the names of the arguments")
+    if (what == "list") != (act_id is None):
+        raise click.UsageError("`list` takes no act" if act_id else f"name the act to {what}")
+    if what != "show" and (fates or follow):
+        raise click.UsageError("--fate and --follow are for show")
+    if what == "list":
+        run_quickly(_list(store, as_json))
+        return DONE
+    if what == "go":
+        return run_quickly(_go(act_id or "", store, as_json))
+    if what == "stop":
+        return run_quickly(_stop(act_id or "", store, as_json))
+    return run_quickly(_show(act_id or "", fates, follow, store, as_json))
 
-    async def ask() -> tuple[Forked, RunState]:
-        async with opened(store) as hf:
-            made = await hf.run(run_id).forked(start, given, edited, new_id)
-            return made, await hf.run(made.id).state()
 
-    made, state = run_quickly(ask())
-    kept = f"keeps {counted(made.kept, 'step')}" if made.kept else "begins at the beginning"
-    words = (
-        f"{made.id} is {state}: it {kept} of {run_id}" if made.kept else f"{made.id} is {state}: it {kept}"
+async def _list(store: str, as_json: bool) -> None:
+    async with opened(store) as hf:
+        found, now = await hf.store.acts.acts(LISTED_MAX), await hf.store.now()
+    if as_json:
+        output.print_json([act_object(row) for row in found])
+        return
+    if not found:
+        output.say("no act on many runs yet: `holdfast retry --state failed` would make one")
+    for row in found:
+        print_words(f"{row.id} ", end=False)
+        print_words(result_words(row), STATE_COLOURS.get(row.state))
+        note = f": {row.note}" if row.note else ""
+        print_words(f"  {_by(row, now)}{note}", dim=True)
+
+
+async def _show(act_id: str, fates: tuple[str, ...], follow: bool, store: str, as_json: bool) -> int:
+    async with opened(store) as hf:
+        act = hf.act(act_id)
+        row, now = await act.row(), await hf.store.now()
+        if follow:
+            with _Meter(as_json) as meter:
+                async for info in act.watch():
+                    if as_json:
+                        output.print_line(_progress_object(info))
+                    meter.show(progress_words(info))
+            row = await act.row()
+        runs = act.runs(*cast("Any", fates))
+        if as_json and not follow:
+            output.print_json(
+                act_object(row)
+                | {"preview": _preview_object(row)}
+                | {"fates": [run_object(one) async for one in runs]}
+            )
+        elif not as_json:
+            print_words(f"{row.id} ", end=False)
+            print_words(result_words(row), STATE_COLOURS.get(row.state))
+            print_words(f"  {_by(row, now)}{f': {row.note}' if row.note else ''}", dim=True)
+            if row.state is ActState.PLANNED:
+                print_preview(ActInfo(row).preview)
+            async for one in runs:
+                print_run(one)
+    return DONE
+
+
+async def _stop(act_id: str, store: str, as_json: bool) -> int:
+    async with opened(store) as hf:
+        act = hf.act(act_id)
+        before = await act.row()
+        await act.stop()
+        row = await act.row()
+    if as_json:
+        output.print_json(act_object(row))
+    elif before.state is ActState.DONE:
+        output.say(f"{act_id} was done before: nothing to stop")
+    else:
+        output.say(f"{act_id} is stopped: {result_words(row)}; `holdfast acts go {act_id}` goes on")
+    return DONE
+
+
+# --- words --------------------------------------------------------------------------------------------------------------
+
+
+def print_preview(preview: Preview) -> None:
+    """Print what an act would do, in words and numbers."""
+    output.say(preview.sentence)
+    for change in preview.changes:
+        _print_change(change, None)
+    for change in preview.left:
+        _print_change(change, "yellow")
+    for warning in preview.warnings:
+        print_words(f"  ! {warning}", "yellow")
+
+
+def _print_change(change: Change, colour: str | None) -> None:
+    print_words(f"  {change.count:>7,}  {change.words}", colour, end=False)
+    print_words(
+        f"  ({', '.join(change.sample)}{' …' if change.count > len(change.sample) else ''})", dim=True
     )
-    if made.undone:
-        words += (
-            f"\n  {run_id} has undone {', '.join(made.undone)}, and the fork uses their results all the same: --from "
-            f"{made.undone[0]} executes them again"
+
+
+def result_words(row: ActRow) -> str:
+    """Say how far an act is, and what became of its runs."""
+    if row.state is ActState.PLANNING:
+        return f"{row.verb}: its runs are being listed"
+    if row.state is ActState.PLANNED:
+        return f"{row.verb} {wording.counted(row.runs, 'run')}: planned, not begun"
+    words = f"{row.done:,} of {wording.counted(row.runs, 'run')} {DID[row.verb]}"
+    if row.changed:
+        words += f", {row.changed:,} left alone (changed since the plan)"
+    if row.refused:
+        words += f", {row.refused:,} refused"
+    left = row.runs - row.tried
+    if row.state is ActState.STOPPED:
+        return f"{words}; stopped, {left:,} not tried"
+    return words if row.state is ActState.DONE else f"{words}; {left:,} left"
+
+
+def progress_words(info: ActInfo) -> str:
+    tried = info.runs - info.left
+    share = 100 * tried // max(1, info.runs)
+    return f"{tried:,} of {wording.counted(info.runs, 'run')} ({share} %)"
+
+
+def _by(row: ActRow, now: float) -> str:
+    begun = row.created_at if row.begun_at is None else row.begun_at
+    words = f"by {row.actor}, {wording.span(now - begun)} ago"
+    if row.state is ActState.RUNNING and row.lease_until is not None and row.lease_until <= now:
+        words += f"; nobody carries it out: a supervisor will, or `holdfast acts go {row.id}`"
+    elif row.state is ActState.PLANNED:
+        words += f"; `holdfast acts go {row.id}`"
+    return words
+
+
+def print_runs(runs: list[ActRun], row: ActRow) -> None:
+    for one in runs:
+        print_run(one)
+    if row.changed + row.refused > len(runs):
+        print_words(
+            f"  `holdfast acts show {row.id} --fate changed --fate refused` lists all of them", dim=True
         )
-    _answer(as_json, made.id, state, words, forked_from=run_id, kept=made.kept, undone_before=made.undone)
 
 
-def _result(item: str) -> tuple[str, Any]:
-    """Read STEP=JSON. The key of a step may contain `=`, and then the last one that leaves JSON counts."""
-    for place in (index for index, letter in enumerate(item) if letter == "=" and index):
-        try:
-            return item[:place], read_json(item[place + 1 :], "--set")
-        except InvalidInput:
-            continue
-    raise click.BadParameter(f"{item!r} is not of the form STEP=JSON", param_hint="--set")
+def print_run(one: ActRun) -> None:
+    print_words(f"  {GLYPHS[one.fate]} {one.run_id}", COLOURS[one.fate], end=False)
+    print_words(f": {one.note}" if one.note else "", dim=True)
 
 
-@command()
-@run_argument
-@click.argument("step", required=False)
-@click.option(
-    "--note", required=True, metavar="TEXT", help="Say what was done by hand instead, for the journal."
-)
-def skip(run_id: str, step: str | None, note: str, store: str, as_json: bool) -> None:
-    """Count an undo that gave up as done by hand.
-
-    \b
-    holdfast skip order-42 charge --note 'refunded by phone, ticket 812'
-
-    STEP is the key of the step whose undo is skipped, as `holdfast show` prints it. Without STEP, every undo that gave
-    up is skipped. The run then goes on, and ends undone.
-    """
-
-    async def ask() -> RunState:
-        async with opened(store) as hf:
-            return await hf.run(run_id).skip(step, note)
-
-    what = f"the undo of {step}" if step else "every undo that gave up"
-    _answer(as_json, run_id, run_quickly(ask()), f"{run_id}: {what} counts as done", step=step)
+def act_object(row: ActRow) -> output.Object:
+    return {
+        "id": row.id,
+        "verb": str(row.verb),
+        "state": str(row.state),
+        "actor": row.actor,
+        "note": row.note,
+        "runs": row.runs,
+        "done": row.done,
+        "changed": row.changed,
+        "refused": row.refused,
+        "left": row.runs - row.tried,
+        "holder": row.holder,
+        "created_at": output.moment(row.created_at),
+        "begun_at": output.moment(row.begun_at),
+        "ended_at": output.moment(row.ended_at),
+    }
 
 
-@command()
-def migrate(store: str, as_json: bool) -> None:
-    """Bring the store's schema up to date.
-
-    \b
-    holdfast migrate --store postgresql://holdfast@db.example/holdfast
-
-    Run it once for each new version of Holdfast, while no node is running. An empty database is set up without it.
-    """
-
-    async def run() -> tuple[int, int]:
-        opening = open_store(store, Environment())
-        try:
-            return await opening.migrate()
-        finally:
-            await opening.close()
-
-    before, after = run_quickly(run())
-    shown = shown_address(store)
-    if as_json:
-        output.print_json({"store": shown, "from": before, "to": after})
-    elif before == after:
-        output.say(f"{shown} is at schema {after}: nothing to do")
-    else:
-        output.say(f"{shown} went from schema {before} to {after}")
+def run_object(one: ActRun) -> output.Object:
+    return {
+        "run": one.run_id,
+        "fate": LEFT if one.fate is None else str(one.fate),
+        "note": one.note,
+        "state_before": one.state,
+    }
 
 
-def _answer(as_json: bool, run_id: str, state: RunState, words: str, **more: Any) -> None:
-    if as_json:
-        output.print_json({"id": run_id, "state": str(state), **more})
-    else:
-        output.say(words, state)
+def preview_object(act_id: str | None, verb: str, preview: Preview, planned: int) -> output.Object:
+    command = None if act_id is None else f"holdfast acts go {act_id}"
+    return {"plan": act_id, "verb": verb, "runs": planned, "command": command} | _said(preview)
+
+
+def _preview_object(row: ActRow) -> output.Object:
+    return _said(ActInfo(row).preview)
+
+
+def _said(preview: Preview) -> output.Object:
+    def listed(changes: list[Change]) -> list[output.Object]:
+        return [{"count": one.count, "words": one.words, "sample": one.sample} for one in changes]
+
+    return {
+        "sentence": preview.sentence,
+        "changes": listed(preview.changes),
+        "left": listed(preview.left),
+        "warnings": preview.warnings,
+    }
+
+
+def _progress_object(info: ActInfo) -> output.Object:
+    names = ("id", "runs", "done", "changed", "refused", "left")
+    return {"state": str(info.state)} | {name: getattr(info, name) for name in names}
+
+
+class _Meter:
+    """Shows progress on standard error: on one line of a terminal, or else as a line every few seconds."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._is_shown, self._is_terminal = not as_json, sys.stderr.isatty()
+        self._clock = Environment().monotonic
+        self._at = self._clock()
+        self._width = 0
+
+    def __enter__(self) -> _Meter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    def show(self, words: str) -> None:
+        if not self._is_shown:
+            return
+        if self._is_terminal:
+            click.echo(f"\r{words.ljust(self._width)}", nl=False, err=True)
+            self._width = len(words)
+        elif self._clock() - self._at >= LINE_EVERY_S:
+            self._at = self._clock()
+            print_words(words, dim=True, err=True)
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._width:
+            click.echo(f"\r{' ' * self._width}\r", nl=False, err=True)
+            self._width = 0

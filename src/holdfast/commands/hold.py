@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import click
 
+from holdfast.commands.acts import act_on_many
+from holdfast.commands.errors import DONE
 from holdfast.commands.event_loop import run_quickly
-from holdfast.commands.options import Command, command, note_option, opened
-from holdfast.model import Breaker, BreakerState, Hold, HoldScope
+from holdfast.commands.options import (
+    DRY_RUN_OPTION,
+    FILTER_OPTIONS,
+    PREFIX_OPTION,
+    YES_OPTION,
+    Command,
+    Target,
+    Wanted,
+    command,
+    decorated,
+    note_option,
+    opened,
+    target_of,
+)
+from holdfast.model import ActOptions, Breaker, BreakerState, Hold, HoldScope
 from holdfast.supervisor.why import breaker_words
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -18,45 +34,77 @@ GLYPHS = {BreakerState.CLOSED: "✓", BreakerState.OPEN: "✗", BreakerState.PRO
 
 
 def scope_options(fn: Command) -> Command:
-    """Add the argument and the options that say what is held: a run, or one of these scopes."""
-    for option in (
-        click.option("--all", "everything", is_flag=True, help="Choose everything."),
-        click.option("--namespace", metavar="NAME", help="Choose all runs of this namespace."),
-        click.option("--dependency", metavar="NAME", help="Choose all steps that depend on this."),
-        click.option("--step", metavar="NAME", help="Choose this step, in all runs."),
-        click.option("--workflow", metavar="NAME", help="Choose all runs of this workflow."),
+    """Add the argument and the options that say what is held: a run, one of these scopes, or many runs by a filter. The
+    command gets them as `target` and `scope`. One of the two is None."""
+
+    @wraps(fn)
+    def packed(**given: Any) -> Any:
+        named = ("workflow", "step", "dependency", "namespace", "everything")
+        scope = {name: given[name] for name in named if given[name]}
+        given = {
+            name: value for name, value in given.items() if name not in {"step", "dependency", "everything"}
+        }
+        filters = (given[name] for name in ("states", "tags", "since", "until", "error", "prefix"))
+        if not any(filters):
+            if given["yes"] or given["dry_run"]:
+                raise click.UsageError(
+                    "--yes and --dry-run are for acts on many runs: say which by --state, --tag, --since, --until, "
+                    "--error or --prefix"
+                )
+            target, given = None, {name: given[name] for name in ("run_id", "note", "store", "as_json")}
+            run_id = given.pop("run_id")
+            if len(scope) + (run_id is not None) != 1:
+                raise click.UsageError(
+                    "name one thing: a RUN, --workflow, --step, --dependency, --namespace or --all; or say by --state, "
+                    "--since and such which runs are meant"
+                )
+            if run_id is not None:
+                nothing = Wanted(None, (), None, {}, None, None, None, None)
+                return fn(target=Target(run_id, nothing, False, False), scope=None, **given)
+            return fn(target=target, scope=scope, **given)
+        if scope.keys() - {"workflow", "namespace"}:
+            raise click.UsageError(
+                "--step, --dependency and --all stop steps, and --state, --since and such choose runs: not both"
+            )
+        return fn(target=target_of(given), scope=None, **given)
+
+    return decorated(
+        packed,
         click.argument("run_id", metavar="[RUN]", required=False),
-    ):
-        fn = option(fn)
-    return fn
-
-
-def _scope(run_id: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the one scope that was given, or none if a run was given."""
-    chosen = {name: value for name, value in given.items() if value}
-    if len(chosen) + (run_id is not None) != 1:
-        raise click.UsageError(
-            "name one thing: a RUN, --workflow, --step, --dependency, --namespace or --all"
-        )
-    return chosen
+        click.option("--workflow", metavar="NAME", help="Choose all runs of this workflow."),
+        click.option("--step", metavar="NAME", help="Choose this step, in all runs."),
+        click.option("--dependency", metavar="NAME", help="Choose all steps that depend on this."),
+        click.option("--namespace", metavar="NAME", help="Choose all runs of this namespace."),
+        click.option("--all", "everything", is_flag=True, help="Choose everything."),
+        *FILTER_OPTIONS,
+        PREFIX_OPTION,
+        YES_OPTION,
+        DRY_RUN_OPTION,
+    )
 
 
 @command()
 @scope_options
 @note_option
-def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any) -> None:
+def hold(target: Target | None, scope: dict[str, Any] | None, note: str, store: str, as_json: bool) -> int:
     """Stop a run, or all of a kind, until it is released.
 
     \b
     holdfast hold order-42 --note 'waiting for the bank'
     holdfast hold --workflow order --note 'the warehouse counts its stock'
     holdfast hold --dependency stripe
+    holdfast hold --workflow order --state running --since 2h
 
     Steps that already run may finish, and are recorded. A step that is held does not begin, and spends no attempt. A
     held run does not go on at all. A hold on a workflow, step, dependency, namespace or everything stops only steps.
     Several holds can cover one step; it begins when all of them are released.
+
+    With --state, --tag, --since, --until, --error or --prefix, the runs that there are now are held one by one. The command
+    says what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask:
+    then nothing happens without --yes. See `holdfast acts`.
     """
-    chosen = _scope(run_id, scopes)
+    if target is not None and target.run_id is None:
+        return act_on_many("hold", target, ActOptions(), note, store, as_json)
 
     async def hold_run(run: str) -> None:
         async with opened(store) as hf:
@@ -66,7 +114,7 @@ def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any
 
     async def hold_all() -> None:
         async with opened(store) as hf:
-            placed = await hf.gates.hold(**chosen, note=note)
+            placed = await hf.gates.hold(**(scope or {}), note=note)
         row = placed.hold
         what, option = _words(row)
         words = f"{what} is held; `holdfast release {option}` lets it go on"
@@ -76,22 +124,29 @@ def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any
             words += f"\n  nothing here is called {row.value} yet: is that the name?"
         _answer(as_json, hold_object(row) | {"new": placed.new, "known": placed.known}, words, "held")
 
-    run_quickly(hold_all() if run_id is None else hold_run(run_id))
+    run_quickly(hold_all() if target is None else hold_run(target.run_id or ""))
+    return DONE
 
 
 @command()
 @scope_options
 @note_option
-def release(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any) -> None:
+def release(target: Target | None, scope: dict[str, Any] | None, note: str, store: str, as_json: bool) -> int:
     """Let a run, or all of a kind, go on after a hold.
 
     \b
     holdfast release order-42
     holdfast release --workflow order
+    holdfast release --workflow order --state held
 
     What is released begins at once. `holdfast holds` lists holds, and `holdfast ps --state held` lists held runs.
+
+    With --state, --tag, --since, --until, --error or --prefix, held runs are released one by one. The command says what
+    would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask: then nothing
+    happens without --yes. See `holdfast acts`.
     """
-    chosen = _scope(run_id, scopes)
+    if target is not None and target.run_id is None:
+        return act_on_many("release", target, ActOptions(), note, store, as_json)
 
     async def release_run(run: str) -> None:
         async with opened(store) as hf:
@@ -100,10 +155,11 @@ def release(run_id: str | None, note: str, store: str, as_json: bool, **scopes: 
 
     async def release_all() -> None:
         async with opened(store) as hf:
-            row = await hf.gates.release(**chosen, note=note)
+            row = await hf.gates.release(**(scope or {}), note=note)
         _answer(as_json, hold_object(row), f"{_words(row)[0]} is released", None)
 
-    run_quickly(release_all() if run_id is None else release_run(run_id))
+    run_quickly(release_all() if target is None else release_run(target.run_id or ""))
+    return DONE
 
 
 @command()

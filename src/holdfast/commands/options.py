@@ -181,41 +181,106 @@ class Wanted(NamedTuple):
         return run_filter(now=now, what="--{}", **self._asdict())
 
 
+PREFIX_ARGUMENT = click.argument("prefix", metavar="[PREFIX]", required=False)
+PREFIX_OPTION = click.option("--prefix", metavar="TEXT", help="Only runs whose id begins with this.")
+WORKFLOW_OPTION = click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+NAMESPACE_OPTION = click.option("--namespace", metavar="NAME", help="Only runs in this namespace.")
+FILTER_OPTIONS = (
+    click.option(
+        "--state",
+        "states",
+        multiple=True,
+        type=click.Choice([str(state) for state in RunState]),
+        metavar="STATE",
+        help="Only runs in this state. May be repeated.",
+    ),
+    tag_option("Only runs with this tag."),
+    click.option(
+        "--since",
+        metavar="TIME",
+        help="Only runs started since then: 2h, 3d (so long ago), or a time such as 2026-11-17T14:30.",
+    ),
+    click.option("--until", metavar="TIME", help="Only runs started before then, as with --since."),
+    click.option(
+        "--error", metavar="CLASS", help="Only runs that failed or are stuck with an error of this class."
+    ),
+)
+
+
 def filter_options(fn: Command) -> Command:
-    """Add the options that say which runs are meant. The command gets them as one `wanted`."""
+    """Add the argument and the options that say which runs are meant. The command gets them as one `wanted`."""
 
     @wraps(fn)
     def packed(**given: Any) -> Any:
         wanted = Wanted(**{name: given.pop(name) for name in Wanted._fields})
         return fn(wanted=wanted, **given)
 
-    options = (
-        click.argument("prefix", metavar="[PREFIX]", required=False),
-        click.option(
-            "--state",
-            "states",
-            multiple=True,
-            type=click.Choice([str(state) for state in RunState]),
-            metavar="STATE",
-            help="Only runs in this state. May be repeated.",
-        ),
-        click.option("--workflow", metavar="NAME", help="Only runs of this workflow."),
-        tag_option("Only runs with this tag."),
-        click.option("--namespace", metavar="NAME", help="Only runs in this namespace."),
-        click.option(
-            "--since",
-            metavar="TIME",
-            help="Only runs started since then: 2h, 3d (so long ago), or a time such as 2026-11-17T14:30.",
-        ),
-        click.option("--until", metavar="TIME", help="Only runs started before then, as with --since."),
-        click.option(
-            "--error", metavar="CLASS", help="Only runs that failed or are stuck with an error of this class."
-        ),
-    )
-    decorated: Command = packed
+    state, *rest = FILTER_OPTIONS
+    return decorated(packed, PREFIX_ARGUMENT, state, WORKFLOW_OPTION, NAMESPACE_OPTION, *rest)
+
+
+def decorated(fn: Command, *options: Callable[[Command], Command]) -> Command:
+    """Add these options to a command, in this order."""
     for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+        fn = option(fn)
+    return fn
+
+
+class Target(NamedTuple):
+    """What a command acts on: one run, or many."""
+
+    run_id: str | None
+    wanted: Wanted
+    yes: bool
+    dry_run: bool
+
+    @property
+    def is_many(self) -> bool:
+        return self.run_id is None
+
+
+YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Act on many runs without asking first.")
+DRY_RUN_OPTION = click.option(
+    "--dry-run", is_flag=True, help="Only say what would happen to many runs, and keep the plan."
+)
+
+
+def target_options(fn: Command) -> Command:
+    """Add the argument and the options that say on what a command acts: RUN, or many runs by a filter. The command gets
+    them as one `target`."""
+
+    @wraps(fn)
+    def packed(**given: Any) -> Any:
+        return fn(target=target_of(given), **given)
+
+    state, *rest = FILTER_OPTIONS
+    run = click.argument("run_id", metavar="[RUN]", required=False)
+    return decorated(
+        packed,
+        run,
+        state,
+        WORKFLOW_OPTION,
+        NAMESPACE_OPTION,
+        *rest,
+        PREFIX_OPTION,
+        YES_OPTION,
+        DRY_RUN_OPTION,
+    )
+
+
+def target_of(given: dict[str, Any]) -> Target:
+    """Take what says on what a command acts out of its options."""
+    wanted = Wanted(**{name: given.pop(name) for name in Wanted._fields})
+    target = Target(given.pop("run_id"), wanted, given.pop("yes"), given.pop("dry_run"))
+    if target.run_id is None and not any(wanted):
+        raise click.UsageError(
+            "name a RUN, or say which runs are meant: --state, --workflow, --since, --error, --tag, --namespace, --prefix"
+        )
+    if target.run_id is not None and any(wanted):
+        raise click.UsageError("name a RUN, or say by options which runs are meant: not both")
+    if target.run_id is not None and (target.yes or target.dry_run):
+        raise click.UsageError("--yes and --dry-run are for acts on many runs, which options choose")
+    return target
 
 
 def given_text(text: str) -> str:

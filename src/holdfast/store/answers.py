@@ -16,6 +16,7 @@ from holdfast.model import (
     Outcome,
     Quarantined,
     RunRow,
+    RunState,
     SignalRow,
     StepRow,
     StepState,
@@ -34,6 +35,33 @@ class Answer(StrEnum):
     """The store accepted the same write before, and its answer got lost. Nothing is wrong."""
     FENCED = "fenced"
     """The precondition is no longer true, because somebody else has changed the row. Nothing was written."""
+
+
+class MeantRun(msgspec.Struct, frozen=True, gc=False):
+    """A run that a filter means, with what decides whether an act can do something to it."""
+
+    id: str
+    created_at: float
+    state: RunState
+    fence: int
+    resume: str | None
+    workflow: str
+    version: str
+    parent_id: str | None
+    parent_state: str | None
+    """The state of its parent. None if it has none, or it is gone."""
+    is_begun: bool
+    """True if its code has asked for something."""
+    is_asked: bool
+    """True if it was asked to cancel itself, and that is still to be delivered or was."""
+    is_heard: bool
+    """True if its code got all requests to cancel itself that were sent."""
+    retried_as: str | None
+    waiting: int
+    """How many of its steps wait for their next attempt."""
+    quarantined: int
+    undos: int
+    """How many of its steps have an undo and may have had an effect. This counts up to some hundred."""
 
 
 class UpdateEnd(msgspec.Struct, frozen=True):

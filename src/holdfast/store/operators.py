@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import NamedTuple
 
 from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState
@@ -46,45 +48,19 @@ class Operators(Part):
         A run gets the signal only once, unless the caller insists with `again`. Then it gets another one after its code
         has got the last one.
         """
-        run = await _known(session, run_id)
-        if await session.run(Verb.cancel_pending, run_id, note):
-            await _journal(session, actor, "cancel", run_id, note)
-            if run.parent_id is not None and run.parent_n is not None:
-                outcome = ChildOutcome(
-                    run.parent_id, run.parent_n, StepState.FAILED, None, cancelled_error(run_id)
-                )
-                await session.each(Verb.end_child_steps, [outcome])
-            return RunState.CANCELLED
-        if run.state is RunState.HELD:
-            await self._release(session, run, actor, "cancelled while held")
-        payload = json.dumps({"actor": actor, "note": note}).encode()
-        key = cancel_key(await session.value(Verb.heard_cancels, run_id), again=again)
-        if await session.run(Verb.send_signal, run_id, CANCEL, key, payload):
-            await _journal(session, actor, "cancel", run_id, note)
-        await session.run(Verb.unstick_quarantined, [run_id])
+        await cancel(session, await _known(session, run_id), self._cause(actor, note), again=again)
         return (await _known(session, run_id)).state
 
     @transaction
     async def hold(self, session: Session, run_id: str, actor: str, note: str) -> RunState:
         run = await _known(session, run_id)
-        if await session.run(Verb.hold, run_id, note):
-            await _journal(session, actor, "hold", run_id, note)
-        elif run.state is not RunState.HELD:
-            raise WrongState(f"run {run_id!r} is {run.state}: only a run that has not ended can be held")
+        if run.state is not RunState.HELD:
+            await hold(session, run, self._cause(actor, note))
         return RunState.HELD
 
     @transaction
     async def release(self, session: Session, run_id: str, actor: str, note: str) -> RunState:
-        return await self._release(session, await _known(session, run_id), actor, note)
-
-    async def _release(self, session: Session, run: RunRow, actor: str, note: str) -> RunState:
-        state = await session.value(Verb.release, run.id)
-        if state is None:
-            raise WrongState(f"run {run.id!r} is {run.state}: only a held run can be released")
-        await _journal(session, actor, "release", run.id, note)
-        if state == RunState.UNDOING:  # in the same commit, because nothing else would wake the run
-            await self._steer(session, run.id, "resume", None, actor, note)
-        return RunState(state)
+        return await release(session, await _known(session, run_id), self._cause(actor, note))
 
     @transaction
     async def steer_undo(
@@ -92,27 +68,13 @@ class Operators(Part):
     ) -> RunState:
         """Ask a run that undoes itself, or is stuck while it does, to retry, skip or abandon an undo. A stuck run goes
         on."""
-        demand_undoing(await _known(session, run_id), act)
-        await session.run(Verb.unstick, run_id)
-        await session.run(Verb.clear_stuck, run_id)
-        await self._steer(session, run_id, act, n, actor, note)
+        await steer(session, await _known(session, run_id), act, n, self._cause(actor, note))
         return (await _known(session, run_id)).state
-
-    async def _steer(
-        self, session: Session, run_id: str, act: str, n: int | None, actor: str, note: str
-    ) -> None:
-        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
-        await session.run(Verb.send_signal, run_id, UNDO, self._database.environment.new_id(), payload)
-        await _journal(session, actor, act, run_id, note, n)
 
     @transaction
     async def retry_now(self, session: Session, run_id: str, actor: str) -> int:
         """Make the steps of a run that back off ready at once. Return how many."""
-        await _known(session, run_id)
-        count = await session.run(Verb.retry_now, run_id)
-        if count:
-            await _journal(session, actor, "retry", run_id, f"{count} steps ready at once")
-        return count
+        return await retry_now(session, await _known(session, run_id), self._cause(actor))
 
     @transaction
     async def retry_run(self, session: Session, run_id: str, actor: str) -> str:
@@ -124,27 +86,123 @@ class Operators(Part):
         """
         run = await _known(session, run_id)
         later = await retried_as(session, run)
-        demand_retryable(run, later, await newest(session, run_id))
         if later is not None:
+            demand_retryable(run, later, await newest(session, run_id))
             return later.id
-        parent = await newest(session, run.parent_id)
-        demand_alone(run, parent, await session.value(Verb.live_below, run_id))
-        new_id = await retry(session, run)
-        await _journal(session, actor, "retry", run_id, f"as {new_id}")
-        return new_id
+        return await retry_ended(session, run, self._cause(actor))
 
     @transaction
     async def fork_run(self, session: Session, run_id: str, request: ForkRequest, actor: str) -> Forked:
         """Start a run with the history of this one, up to the point that the request names, and with what it edits. Raise
         UnknownRun, WrongState or Conflict, and change nothing, if there can be none."""
-        made = await fork(session, await _known(session, run_id), request)
-        edits = ["another input"] if request.input is not None else []
-        edits += [f"another result of {key}" for key in request.results]
-        start = f" from {request.start}" if request.start is not None else ""
-        words = start + (f" with {', '.join(edits)}" if edits else "")
-        await _journal(session, actor, "fork", run_id, f"as {made.id}{words}"[:NOTE_MAX_CHARS])
-        await _journal(session, actor, "fork", made.id, f"of {run_id}{words}"[:NOTE_MAX_CHARS])
-        return made
+        return await make_fork(session, await _known(session, run_id), request, self._cause(actor))
+
+    def _cause(self, actor: str, note: str = "") -> Cause:
+        return Cause(actor, note, self._database.environment.new_id)
+
+
+class Cause(NamedTuple):
+    """Who acts on a run, and why."""
+
+    actor: str
+    note: str
+    new_id: Callable[[], str]
+    act: str | None = None
+    """The act on many runs that this is a part of."""
+
+    def said(self, words: str) -> str:
+        """Return what the journal says: these words, and the act."""
+        words = words[:NOTE_MAX_CHARS]
+        return words if self.act is None else f"{words} (act {self.act})".lstrip()
+
+    @property
+    def because(self) -> str:
+        """The note, after other words."""
+        return f": {self.note}" if self.note else ""
+
+    async def journal(
+        self, session: Session, verb: str, run_id: str, words: str, n: int | None = None
+    ) -> None:
+        await session.each(Verb.journal_add, [(self.actor, verb, run_id, n, self.said(words))])
+
+
+# Each of these acts on one run, whose row is locked. If it raises, it has changed nothing.
+
+
+async def cancel(session: Session, run: RunRow, cause: Cause, *, again: bool) -> None:
+    """Cancel a run, or ask it to cancel itself. If it was asked before, it only goes on."""
+    if await session.run(Verb.cancel_pending, run.id, cause.note):
+        await cause.journal(session, "cancel", run.id, cause.note)
+        if run.parent_id is not None and run.parent_n is not None:
+            outcome = ChildOutcome(
+                run.parent_id, run.parent_n, StepState.FAILED, None, cancelled_error(run.id)
+            )
+            await session.each(Verb.end_child_steps, [outcome])
+        return
+    if run.state is RunState.HELD:
+        await release(session, run, cause._replace(note="cancelled while held"))
+    payload = json.dumps({"actor": cause.actor, "note": cause.note}).encode()
+    key = cancel_key(await session.value(Verb.heard_cancels, run.id), again=again)
+    if await session.run(Verb.send_signal, run.id, CANCEL, key, payload):
+        await cause.journal(session, "cancel", run.id, cause.note)
+    await session.run(Verb.unstick_quarantined, [run.id])
+
+
+async def hold(session: Session, run: RunRow, cause: Cause) -> None:
+    if not await session.run(Verb.hold, run.id, cause.note):
+        raise WrongState(f"run {run.id!r} is {run.state}: only a run that has not ended can be held")
+    await cause.journal(session, "hold", run.id, cause.note)
+
+
+async def release(session: Session, run: RunRow, cause: Cause) -> RunState:
+    state = await session.value(Verb.release, run.id)
+    if state is None:
+        raise WrongState(f"run {run.id!r} is {run.state}: only a held run can be released")
+    await cause.journal(session, "release", run.id, cause.note)
+    if state == RunState.UNDOING:  # in the same commit, because nothing else would wake the run
+        await _send_undo(session, run.id, "resume", None, cause)
+    return RunState(state)
+
+
+async def steer(session: Session, run: RunRow, act: str, n: int | None, cause: Cause) -> None:
+    demand_undoing(run, act)
+    await session.run(Verb.unstick, run.id)
+    await session.run(Verb.clear_stuck, run.id)
+    await _send_undo(session, run.id, act, n, cause)
+
+
+async def _send_undo(session: Session, run_id: str, act: str, n: int | None, cause: Cause) -> None:
+    payload = json.dumps({"act": act, "n": n, "actor": cause.actor, "note": cause.note}).encode()
+    await session.run(Verb.send_signal, run_id, UNDO, cause.new_id(), payload)
+    await cause.journal(session, act, run_id, cause.note, n)
+
+
+async def retry_now(session: Session, run: RunRow, cause: Cause) -> int:
+    count = await session.run(Verb.retry_now, run.id)
+    if count:
+        await cause.journal(session, "retry", run.id, f"{count} steps ready at once{cause.because}")
+    return count
+
+
+async def retry_ended(session: Session, run: RunRow, cause: Cause) -> str:
+    """Start the retry of a run that has none, and return its id."""
+    demand_retryable(run, None, None)
+    parent = await newest(session, run.parent_id)
+    demand_alone(run, parent, await session.value(Verb.live_below, run.id))
+    new_id = await retry(session, run)
+    await cause.journal(session, "retry", run.id, f"as {new_id}{cause.because}")
+    return new_id
+
+
+async def make_fork(session: Session, run: RunRow, request: ForkRequest, cause: Cause) -> Forked:
+    made = await fork(session, run, request)
+    edits = ["another input"] if request.input is not None else []
+    edits += [f"another result of {key}" for key in request.results]
+    start = f" from {request.start}" if request.start is not None else ""
+    words = start + (f" with {', '.join(edits)}" if edits else "")
+    await cause.journal(session, "fork", run.id, f"as {made.id}{words}{cause.because}")
+    await cause.journal(session, "fork", made.id, f"of {run.id}{words}{cause.because}")
+    return made
 
 
 def demand_undoing(run: RunRow, act: str) -> None:
@@ -173,9 +231,3 @@ async def _known(session: Session, run_id: str) -> RunRow:
     if row is None:
         raise UnknownRun.of(run_id)
     return run_of(row)
-
-
-async def _journal(
-    session: Session, actor: str, verb: str, run_id: str, note: str, n: int | None = None
-) -> None:
-    await session.each(Verb.journal_add, [(actor, verb, run_id, n, note)])

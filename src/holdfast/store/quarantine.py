@@ -65,14 +65,40 @@ class Quarantine(LeaderQuarantine):
         run if one is given. `act` is one of: `release` them with fresh budgets, `skip` them with this result, `fail`
         them. Their runs go on.
         """
-        found = await session.rows(Verb.to_resolve, fingerprint, run_id, before, limit)
-        # A run that the operator named goes on even if none of its steps is in quarantine any more.
-        runs = sorted({row[0] for row in found} | ({run_id} if run_id is not None else set()))
-        await session.rows(Verb.lock_runs, runs)
-        done = await session.all(Verb.resolve_steps, [(row[0], row[1]) for row in found], act, result)
-        await session.each(Verb.forget_quarantined, done)
-        await session.run(Verb.unstick_quarantined, runs)
-        fingerprints = {(row[0], row[1]): row[2] for row in found}
-        entries = [(actor, act, run, n, f"{fingerprints[run, n]} {note}".rstrip()) for run, n in done]
-        await session.each(Verb.journal_add, entries)
-        return len(done)
+        return await resolve(
+            session,
+            act,
+            fingerprint=fingerprint,
+            run_id=run_id,
+            before=before,
+            result=result,
+            actor=actor,
+            note=note,
+            limit=limit,
+        )
+
+
+async def resolve(
+    session: Session,
+    act: str,
+    *,
+    fingerprint: str | None,
+    run_id: str | None,
+    before: float,
+    result: bytes,
+    actor: str,
+    note: str,
+    limit: int,
+) -> int:
+    """Apply a decision to steps in quarantine. See `resolve_quarantine`."""
+    found = await session.rows(Verb.to_resolve, fingerprint, run_id, before, limit)
+    # A run that the operator named goes on even if none of its steps is in quarantine any more.
+    runs = sorted({row[0] for row in found} | ({run_id} if run_id is not None else set()))
+    await session.rows(Verb.lock_runs, runs)
+    done = await session.all(Verb.resolve_steps, [(row[0], row[1]) for row in found], act, result)
+    await session.each(Verb.forget_quarantined, done)
+    await session.run(Verb.unstick_quarantined, runs)
+    fingerprints = {(row[0], row[1]): row[2] for row in found}
+    entries = [(actor, act, run, n, f"{fingerprints[run, n]} {note}".rstrip()) for run, n in done]
+    await session.each(Verb.journal_add, entries)
+    return len(done)

@@ -158,14 +158,19 @@ LAST = "\U0010ffff"
 def _asked(where: RunFilter) -> tuple[Any, ...]:
     """Return the verb that finds these runs, and its values. A beginning of an id is found by the primary key,
     everything else by the time."""
+    values = filter_values(where)
+    if where.prefix is None:
+        return Verb.runs, *values
+    return Verb.runs_beginning, *values, where.prefix, where.prefix + LAST
+
+
+def filter_values(where: RunFilter) -> tuple[Any, ...]:
+    """Return the values of a filter, in the order that the statements have. The prefix comes after them."""
     bounds = [bound for bound in (where.before, _cursor(where.until)) if bound is not None]
     at, after = min(bounds, default=(None, None))
     tags = json.dumps(where.tags) if where.tags else None
     page = (list(where.states), where.workflow, at, after, tags, where.limit)
-    values = (*page, where.namespace, where.since, where.error)
-    if where.prefix is None:
-        return Verb.runs, *values
-    return Verb.runs_beginning, *values, where.prefix, where.prefix + LAST
+    return (*page, where.namespace, where.since, where.error)
 
 
 def _cursor(until: float | None) -> tuple[float, str] | None:

@@ -112,6 +112,23 @@ class Retention(Part):
         """Remove journal entries that are older than `before` and belong to no run. Return how many."""
         return await self._forget(epoch, Verb.old_journal, Verb.forget_journal, before, limit)
 
+    async def forget_acts(self, epoch: int, before: float, plans_before: float, limit: int) -> int:
+        """Remove an act that ended before `before`, or a plan that nobody began and that was made before
+        `plans_before`, with up to `limit` of its runs' rows. Return how many rows."""
+        if not await self._any(Verb.old_acts, before, plans_before, 1):
+            return 0
+        return await self._forget_acts(epoch, before, plans_before, limit)
+
+    @leading(0)
+    async def _forget_acts(self, session: Session, before: float, plans_before: float, limit: int) -> int:
+        old = await session.row(Verb.old_acts, before, plans_before, 1)
+        if old is None:
+            return 0
+        removed = await session.run(Verb.forget_act_runs, old[0], limit)
+        if removed < limit:
+            removed += await session.run(Verb.forget_acts, old[0])
+        return removed
+
     async def forget_workflows(self, epoch: int, before: float, limit: int) -> int:
         """Remove declarations that nobody has made since `before` and no live node has loaded. Return how many."""
         return await self._forget(epoch, Verb.old_workflows, Verb.forget_workflows, before, limit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from holdfast.store.acts import CarriedActs
 from holdfast.store.agents import Agents, Lanes
 from holdfast.store.alerts import LeaderAlerts
 from holdfast.store.durations import Durations
@@ -32,6 +33,9 @@ class AgentStore(Protocol):
 
 
 class SupervisorStore(Protocol):
+    @property
+    def acts(self) -> CarriedActs: ...
+
     @property
     def leader(self) -> Leader: ...
 

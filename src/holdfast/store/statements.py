@@ -25,7 +25,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     name.removesuffix("Row"): (module, name)
     for module, names in {
         MODEL: (
-            "Alert Attempt Breaker Declaration Delivery Hold JournalEntry LogRow NodeRow Quarantined RunRow SignalRow "
+            "ActRow ActRun Alert Attempt Breaker Declaration Delivery Hold JournalEntry LogRow NodeRow Quarantined RunRow SignalRow "
             "StepRow Twin"
         ),
         ANSWERS: "ClaimedStep LostStep SeenNode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.store.acts import Acts
 from holdfast.store.agents import Agents
 from holdfast.store.alerts import Alerts
 from holdfast.store.batch import Batches
@@ -22,6 +23,7 @@ from holdfast.store.workflows import Workflows
 class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.acts = Acts(database)
         self.agents = Agents(database)
         self.alerts = Alerts(database)
         self.batches = Batches(database)

@@ -209,6 +209,26 @@ class Verb(StrEnum):
     retry_now = auto()
     journal_add = auto()
 
+    # acts.sql
+    meant_runs = auto()
+    meant_runs_beginning = auto()
+    plan_act = auto()
+    lock_plan = auto()
+    add_act_runs = auto()
+    finish_plan = auto()
+    begin_act = auto()
+    take_act = auto()
+    keep_act = auto()
+    left_of_act = auto()
+    children_of = auto()
+    end_fates = auto()
+    count_fates = auto()
+    stop_act = auto()
+    act = auto()
+    acts = auto()
+    act_runs = auto()
+    idle_acts = auto()
+
     # retries.sql
     retried_as = auto()
     live_below = auto()
@@ -261,6 +281,9 @@ class Verb(StrEnum):
     forget_nodes = auto()
     old_journal = auto()
     forget_journal = auto()
+    old_acts = auto()
+    forget_act_runs = auto()
+    forget_acts = auto()
 
     # doctor.sql
     doctor = auto()

@@ -73,8 +73,8 @@ class Pruning:
 
 
 class Forgetting:
-    """Removes old rows that belong to no run: nodes that left, journal entries about no run, and workflows that no code
-    has any more."""
+    """Removes old rows that belong to no run: nodes that left, journal entries about no run, acts on many runs that
+    ended long ago, and workflows that no code has any more."""
 
     def __init__(self, store: Retention, config: Config) -> None:
         self._store, self._config = store, config
@@ -88,7 +88,19 @@ class Forgetting:
         removed = (
             await self._store.forget_nodes(epoch, now - config.keep_nodes_days * DAY_S, most),
             await self._store.forget_journal(epoch, now - config.keep_journal_days * DAY_S, most),
+            await self._forget_acts(epoch, now),
             await self._store.forget_workflows(epoch, now - config.keep_workflows_days * DAY_S, most),
         )
         if max(removed) < most:  # else there may be more, which the next call removes
             self._rest_until = at + config.prune_every_s
+
+    async def _forget_acts(self, epoch: int, now: float) -> int:
+        """Remove old acts, one after the other, and return how many rows."""
+        config, most, removed = self._config, self._config.prune_rows_max, 0
+        ended, planned = now - config.keep_acts_days * DAY_S, now - config.plan_s
+        while removed < most:
+            rows = await self._store.forget_acts(epoch, ended, planned, most - removed)
+            if not rows:
+                break
+            removed += rows
+        return removed

@@ -6,9 +6,13 @@ business logic: it never looks into a payload.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.config import Config
 from holdfast.environment import Environment
+from holdfast.store.bell import Bell
 from holdfast.store.roles import SupervisorStore
+from holdfast.supervisor.acts import ActKeeper
 from holdfast.supervisor.alerts import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.breakers import alert_on_breakers, update_breakers
 from holdfast.supervisor.hedge import Hedging
@@ -29,6 +33,7 @@ class Supervisor:
         config: Config,
         *,
         is_logging: bool = True,
+        ring: Callable[[Bell], None] = lambda bell: None,
     ) -> None:
         self._is_logging = is_logging
         """Whether it writes alerts to its log. It does not in a process that exists for one run: there, people would
@@ -42,6 +47,7 @@ class Supervisor:
         self._forgetting = Forgetting(store.retention, config)
         self._hedging = Hedging(store, environment, config)
         self._stragglers = Stragglers(store, environment, config)
+        self._acts = ActKeeper(store.acts, node, config, ring)
         self.breakers_changed = False
         """True after a breaker changed, so that agents should look. The loop that rings their bell sets it back."""
         self._look_at_breakers = True
@@ -102,6 +108,7 @@ class Supervisor:
         if self._look_at_breakers:
             self._look_at_breakers = False
             await alert_on_breakers(store, epoch, config)
+        await self._acts.look()
         stuck = await stick_quarantined(store, epoch, config)
         if self._is_logging:
             await log_alerts(store, epoch, config)
@@ -109,4 +116,5 @@ class Supervisor:
 
     async def resign(self) -> None:
         """Let another node lead at once."""
+        await self._acts.close()
         await self._leadership.resign()

@@ -11,10 +11,10 @@ here.
 
 from __future__ import annotations
 
+from tests.differential.spec.acts import Acting
 from tests.differential.spec.alerts import Alerting
 from tests.differential.spec.durations import Learning
 from tests.differential.spec.gates import Gating
-from tests.differential.spec.operators import Operating
 from tests.differential.spec.retention import Retention
 from tests.differential.spec.rows import (
     NEVER,
@@ -49,5 +49,5 @@ __all__ = [
 ]
 
 
-class Spec(Scheduling, Gating, Retention, Learning, Alerting, Operating):
+class Spec(Scheduling, Gating, Retention, Learning, Alerting, Acting):
     """The rows, and the verbs that change them."""

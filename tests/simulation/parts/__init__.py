@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from tests.simulation.parts.acts import Acts
 from tests.simulation.parts.deadlines import Deadlines
 from tests.simulation.parts.deploys import Deploys
 from tests.simulation.parts.halves import Halves
@@ -43,6 +44,7 @@ KINDS: tuple[type[Part], ...] = (
     Threads,
     Deploys,
     Updates,
+    Acts,
 )
 """The parts that have a module of their own."""
 
@@ -87,6 +89,8 @@ class Parts:
         """The parts with a module of their own that this seed plays."""
         if not self.any:
             self.more = [part for part in (kind(seed) for kind in KINDS) if part.is_played]
+        if [part.name for part in self.more] == ["acts"]:
+            self.retries = True  # so that an act can retry what has ended
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.more)

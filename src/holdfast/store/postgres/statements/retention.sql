@@ -97,3 +97,18 @@ SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $1 ORDER BY at LIM
 
 -- name: forget_journal
 DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id AND j.at < $2
+
+-- Acts that ended before $1, and plans that nobody began and that were made or given up before $2.
+-- name: old_acts
+SELECT id FROM holdfast.acts
+WHERE created_at < greatest($1::timestamptz, $2::timestamptz)
+  AND (ended_at < $1 OR (begun_at IS NULL AND coalesce(ended_at, created_at) < $2))
+ORDER BY created_at LIMIT $3 FOR UPDATE
+
+-- name: forget_act_runs
+DELETE FROM holdfast.act_runs
+WHERE act_id = $1 AND run_id = ANY(ARRAY(SELECT run_id FROM holdfast.act_runs WHERE act_id = $1 ORDER BY run_id LIMIT $2))
+
+-- name: forget_acts
+DELETE FROM holdfast.acts WHERE id = $1 AND state <> 'running'
+  AND NOT EXISTS (SELECT FROM holdfast.act_runs WHERE act_id = $1)

@@ -90,3 +90,15 @@ SELECT id FROM journal INDEXED BY journal_apart WHERE run_id IS NULL AND at < ?1
 
 -- name: forget_journal
 DELETE FROM journal WHERE id = ?1 AND at < ?2
+
+-- Acts that ended before ?1, and plans that nobody began and that were made or given up before ?2.
+-- name: old_acts
+SELECT id FROM acts INDEXED BY acts_newest
+WHERE created_at < max(?1, ?2) AND (ended_at < ?1 OR (begun_at IS NULL AND coalesce(ended_at, created_at) < ?2))
+ORDER BY created_at LIMIT ?3
+
+-- name: forget_act_runs
+DELETE FROM act_runs WHERE act_id = ?1 AND run_id IN (SELECT run_id FROM act_runs WHERE act_id = ?1 ORDER BY run_id LIMIT ?2)
+
+-- name: forget_acts
+DELETE FROM acts WHERE id = ?1 AND state <> 'running' AND NOT EXISTS (SELECT 1 FROM act_runs WHERE act_id = acts.id)

@@ -1,0 +1,255 @@
+"""Acts on many runs, for programs and operators.
+
+plan = await hf.plan("cancel", workflow="order", state="held", since="2h")
+print(plan.preview.sentence)
+done = await plan.carry_out()
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from holdfast.actor import actor
+from holdfast.errors import UnknownAct, WrongState
+from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate
+from holdfast.plans import STATES, Preview, Tally, warnings
+from holdfast.run import Opened
+from holdfast.store.acts import LEFT, NewAct
+from holdfast.store.origins import Offers
+from holdfast.store.reads import RunFilter
+from holdfast.supervisor.acts import Carrier
+
+Verb = Literal["cancel", "hold", "release", "retry", "skip", "fork"]
+PAGE = 500
+"""How many runs are listed at a time. So a plan of any size needs little memory."""
+ID_CHARS = 10
+"""How much of a new id names an act. People type it."""
+
+
+class ActInfo:
+    """An act, as it was when it was read."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: ActRow) -> None:
+        self._row = row
+
+    def __repr__(self) -> str:
+        return f"<ActInfo {self.id} {self.verb} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        return self._row.id
+
+    @property
+    def verb(self) -> str:
+        """What it does to each run: cancel, hold, release, retry, skip or fork."""
+        return str(self._row.verb)
+
+    @property
+    def state(self) -> ActState:
+        """`planned`, `running`, `done` or `stopped`; `planning` while its runs are listed."""
+        return self._row.state
+
+    @property
+    def actor(self) -> str:
+        """Who made the plan."""
+        return self._row.actor
+
+    @property
+    def note(self) -> str:
+        return self._row.note
+
+    @property
+    def runs(self) -> int:
+        """How many runs are in the plan."""
+        return self._row.runs
+
+    @property
+    def done(self) -> int:
+        return self._row.done
+
+    @property
+    def changed(self) -> int:
+        """How many runs were left alone, because they had changed since the plan was made."""
+        return self._row.changed
+
+    @property
+    def refused(self) -> int:
+        """How many runs could not be acted on."""
+        return self._row.refused
+
+    @property
+    def left(self) -> int:
+        """How many runs were not tried yet."""
+        return self._row.runs - self._row.tried
+
+    @property
+    def preview(self) -> Preview:
+        """What the plan says, in words and numbers."""
+        return msgspec.json.decode(self._row.preview, type=Preview)
+
+    @property
+    def created_at(self) -> datetime:
+        return datetime.fromtimestamp(self._row.created_at, UTC)
+
+    @property
+    def begun_at(self) -> datetime | None:
+        return _moment(self._row.begun_at)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return _moment(self._row.ended_at)
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+class Act:
+    """A handle to one act on many runs: carry it out, follow it, stop it. If it does not exist, its methods raise
+    UnknownAct."""
+
+    def __init__(self, hf: Opened, act_id: str, preview: Preview | None = None) -> None:
+        self._hf, self.id = hf, act_id
+        self.preview = preview or Preview()
+        """What the plan says, if this handle came from `hf.plan`."""
+
+    def __repr__(self) -> str:
+        return f"<Act {self.id}>"
+
+    async def row(self) -> ActRow:
+        """Return the act's row, for the command line."""
+        row = await self._hf.store.acts.act(self.id)
+        if row is None:
+            raise UnknownAct(f"no act has the id {self.id!r}: `holdfast acts` lists them")
+        return row
+
+    async def info(self) -> ActInfo:
+        """Return the act as it is now."""
+        return ActInfo(await self.row())
+
+    async def carry_out(self, progress: Callable[[ActInfo], None] | None = None) -> ActInfo:
+        """Carry out the plan, and return the act when it has ended. If another process carries it out, this waits for
+        that one, and takes over if it dies. If the act is done, nothing happens again.
+
+        After each batch, `progress` is called. A stopped act goes on with what is left. If this process dies or this
+        call is cancelled, the leader goes on.
+        """
+        hf, config, acts = self._hf, self._hf.config, self._hf.store.acts
+        row = await self.row()
+        if row.state is ActState.PLANNING:
+            raise WrongState(f"act {self.id!r} has no whole plan yet, or its process died: make a new one")
+        fence = await acts.begin_act(self.id, hf.caller.id, config.act_lease_s, config.plan_s)
+        if fence is None and (await self.row()).state in {ActState.PLANNED, ActState.STOPPED}:
+            raise WrongState(
+                f"the plan of act {self.id!r} is too old, because most of its runs will have changed: make a new one"
+            )
+        while True:
+            if fence is None:
+                fence = await acts.take_act(self.id, hf.caller.id, config.act_lease_s)
+            if fence is not None:
+                batch = await Carrier(acts, self.id, fence, config, hf.caller.ring).batch()
+                fence = None if batch is None else fence
+                row = await self.row() if batch is None else batch
+            else:
+                row = await self.row()
+            info = ActInfo(row)
+            if progress is not None:
+                progress(info)
+            if row.state is not ActState.RUNNING:
+                hf.caller.look_for_ends()
+                return info
+            if fence is None:
+                await hf.environment.sleep(config.poll_s)
+
+    async def watch(self, every_s: float = 0.5) -> AsyncIterator[ActInfo]:
+        """Yield the act now and after each change, until it has ended."""
+        last: ActRow | None = None
+        while True:
+            row = await self.row()
+            if last is None or (row.state, row.tried) != (last.state, last.tried):
+                yield ActInfo(row)
+            last = row
+            if row.state in {ActState.DONE, ActState.STOPPED}:
+                return
+            await self._hf.environment.sleep(every_s)
+
+    async def stop(self) -> ActInfo:
+        """Stop the act: no further run is acted on. `carry_out` goes on with what is left."""
+        if not await self._hf.store.acts.stop_act(self.id, actor()):
+            await self.row()
+        return await self.info()
+
+    async def runs(self, *fates: Literal["done", "changed", "refused", "left"]) -> AsyncIterator[ActRun]:
+        """Yield the runs of the plan by their ids, with what became of each: all of them, or those with one of these
+        fates. `left` are those that were not tried yet."""
+        known = {*map(str, Fate), LEFT}
+        if wrong := [fate for fate in fates if fate not in known]:
+            raise WrongState(f"act.runs({wrong[0]!r}): a fate is one of {', '.join(sorted(known))}")
+        after = ""
+        while True:
+            page = await self._hf.store.acts.act_runs(self.id, fates, after, PAGE)
+            if not page and not after:
+                await self.row()
+            for run in page:
+                yield run
+            if len(page) < PAGE:
+                return
+            after = page[-1].run_id
+
+
+async def make_plan(
+    hf: Opened,
+    verb: ActVerb,
+    where: RunFilter,
+    options: ActOptions,
+    note: str,
+    progress: Callable[[int], None] | None = None,
+) -> Act:
+    """List the runs that a filter means, and write down those that the act can do something to. After each page,
+    `progress` is called with the number of runs that were listed."""
+    acts, tally = hf.store.acts, Tally(verb, options)
+    act_id = hf.environment.new_id()[-ID_CHARS:].lower()
+    if not where.states:
+        states = STATES[verb] + (("undoing",) if options.force else ())
+        where = msgspec.structs.replace(where, states=tuple(map(str, states)))
+    where = msgspec.structs.replace(where, limit=PAGE)
+    await acts.plan_act(NewAct(act_id, verb, actor(), note, options))
+    declared: dict[tuple[str, str], bool] = {}
+    after = ""
+    while True:
+        page = await acts.meant_runs(where, after)
+        for code in {(run.workflow, run.version) for run in page} - declared.keys():
+            declared[code] = verb is not ActVerb.FORK or await _has_code(hf, *code)
+        planned = [run for run in page if tally.take(run, has_code=declared[run.workflow, run.version])]
+        await acts.add_act_runs(act_id, [(run.id, str(run.state), run.fence) for run in planned])
+        if progress is not None:
+            progress(tally.seen)
+        if len(page) < PAGE:
+            break
+        last = page[-1]
+        after = last.id
+        if where.prefix is None:
+            where.before = (last.created_at, last.id)
+    preview = tally.preview(await _warnings(hf, tally))
+    text = msgspec.json.encode(preview).decode()
+    if await acts.finish_plan(act_id, text) is None:
+        raise WrongState(f"act {act_id!r} was stopped while its plan was made")
+    return Act(hf, act_id, preview)
+
+
+async def _has_code(hf: Opened, workflow: str, version: str) -> bool:
+    return await hf.store.workflows.declaration(workflow, version) is not None
+
+
+async def _warnings(hf: Opened, tally: Tally) -> list[str]:
+    if not tally.code:
+        return []
+    live = [node for node in await hf.store.nodes.nodes() if node.retired_at is None]
+    code = {name for node in live for name in Offers.read(node.offers).workflows}
+    return warnings(tally, code, await hf.store.gates.breakers(), await hf.store.gates.holds())
