@@ -412,19 +412,27 @@ async def test_a_child_of_a_parent_that_is_undone_is_undone(hf: Holdfast, way: s
 
 
 @pytest.mark.parametrize("act", ["skip", "force"])
-async def test_what_was_undone_by_hand_or_in_part_is_undone(hf: Holdfast, act: str) -> None:
-    """A child is undone when its undos were skipped by hand. When a child's undoing was given up half-way, what was
-    undone counts."""
+async def test_a_child_whose_undo_gives_up_is_stuck_itself(hf: Holdfast, act: str) -> None:
+    """Its parents wait for it. When its undos are skipped by hand, it is undone. When somebody stops its undoing, it has
+    failed, and the runs above wait for a person, one after the other."""
     broken.add("below")
-    run = await hf.start(undone.using(id="top"), "fails")
+    run, below = await hf.start(undone.using(id="top"), "fails"), hf.run("below")
     with pytest.raises(RunStuck):
-        await run.result(20)
-    assert await states(hf, *BELOW) == ["succeeded"] * 4
-    await (run.skip() if act == "skip" else run.cancel(force=True))
+        await below.result(20)
+    assert await states(hf, "top", *BELOW) == ["undoing", "succeeded", "succeeded", "undoing", "stuck"]
+    assert "until its child run through, which is undoing what it did, is undone" in await run.why()
+    if act == "skip":
+        await below.skip()
+    else:
+        await below.cancel(force=True)
+        for one in (hf.run("through"), run):
+            with pytest.raises(RunStuck, match="somebody stopped its undoing"):
+                await one.result(20)
+            await one.cancel(force=True)
     with pytest.raises(RunFailed, match="enough"):
         await run.result(20)
-    through = ["undone"] * 2 if act == "skip" else ["succeeded"] * 2
-    assert await states(hf, *BELOW) == ["undone", "undone", *through]
+    ends = ["undone"] * 4 if act == "skip" else ["succeeded"] * 2 + ["failed"] * 2
+    assert await states(hf, *BELOW) == ends
 
 
 CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
