@@ -306,19 +306,26 @@ class Undoing:
     def _plan(self, steps: Sequence[StepRow]) -> None:
         """Note what the run may have done. `_restart` puts it in order."""
         kept = max(self.run.kept_n, self.run.base_n)
+        tried = {
+            undone_key(row.key)[0]
+            for row in steps
+            if row.kind is StepKind.CHILD and row.key.startswith(UNDO_PREFIX)
+        }
         for row in steps:
             if row.n <= kept or row.key.startswith(UNDO_PREFIX):
                 continue
-            leaf = self._child_leaf(row) if row.kind is StepKind.CHILD else self._leaf(row)
+            if row.kind is not StepKind.CHILD:
+                leaf = self._leaf(row)
+            elif row.n in self._children or row.key in tried:
+                leaf = self._child_leaf(row)
+            else:
+                leaf = None  # it was only joined: it has another owner, and is neither undone nor waited for here
             if leaf is not None:
                 self._leaves.append(leaf)
 
     def _child_leaf(self, row: StepRow) -> _Leaf | None:
-        """Return what a child did. None if it did not succeed: then it has undone itself. None also for a run that was
-        only joined: it has another owner, so it is neither undone nor waited for here. If the code gave the step up, the
-        store knows how the child ended."""
-        if row.n not in self._children:
-            return None
+        """Return what a child did. None if it did not succeed: then it has undone itself. If the code gave the step up,
+        the store knows how the child ended."""
         leaf = _Leaf(row, undo=row.name, span=span_of(row.after_seq, row.n, row.delivered_seq))
         if row.delivered_seq is None:
             leaf.state = _UndoState.LIVE

@@ -23,9 +23,8 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- Lets a child that has succeeded undo itself. One of which nothing can be undone stays as it is.
 -- name: undo_children
-UPDATE runs INDEXED BY runs_parent SET state = 'undoing', ending = 'failed', error = ?3, finished_at = NULL,
-                                       fence = fence + 1
-WHERE parent_id = ?1 AND parent_n = ?2 AND state = 'succeeded' AND {undoable(runs)}
+UPDATE runs SET state = 'undoing', ending = 'failed', error = ?3, finished_at = NULL, fence = fence + 1
+WHERE parent_id = ?1 AND parent_n = ?2 AND +state = 'succeeded' AND {undoable(runs)}
 RETURNING id, parent_id, parent_n
 
 -- name: child_states
