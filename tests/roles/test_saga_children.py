@@ -118,12 +118,16 @@ async def test_what_a_child_did_is_undone_in_its_place(hf: Holdfast) -> None:
 
 CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
 numbers = itertools.count()
+PARTS = 4
+"""The points are divided among so many tests, so that none of them takes too long."""
 
 
-async def test_a_crash_anywhere(store_url: str) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_a_crash_anywhere(store_url: str, part: int) -> None:
     """Whichever write the process dies at, everything in the saga is undone once, in order, and the run goes on after
     that."""
-    crash_at, points = None, 0
+    crash_at: int | None = None
+    points = 0
     while crash_at is None or crash_at <= points:
         log.clear()
         name = f"s{next(numbers)}"
@@ -146,7 +150,7 @@ async def test_a_crash_anywhere(store_url: str) -> None:
         if crash_at is None:
             points = len(passed.passed)
             assert log == seen
-        crash_at = 1 if crash_at is None else crash_at + 1
+        crash_at = part + 1 if crash_at is None else crash_at + PARTS
 
 
 @workflow

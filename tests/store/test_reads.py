@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.model import RunState
@@ -9,6 +10,7 @@ from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
+from holdfast.workflow.pages import PREFIX
 from tests.store.made import A, begin, call, child, closing, ended, new_run, start
 
 
@@ -137,6 +139,24 @@ async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
     assert [entry.note for entry in await store.reads.journal(None)] == ["third", "second", "first"]
     assert [entry.note for entry in await store.reads.journal(None, 1)] == ["third"]
     assert [(entry.actor, entry.run_id) for entry in await store.reads.journal(two)] == [("bob", two)]
+
+
+async def test_pages_of_maps_can_be_left_out(store: Store) -> None:
+    """A page that waits for a person is listed all the same. A run that only has such an input is none."""
+    parent = await begin(store, child(1), child(2))
+    for n, name in enumerate(("page-1", "page-2"), 1):
+        run = msgspec.structs.replace(new_run(name, parent_id=parent, parent_n=n), input=PREFIX + b"{}}")
+        await begin(store, run=run)
+    await begin(store, run=msgspec.structs.replace(new_run("no-page"), input=PREFIX + b"{}}"))
+    await store.operators.hold("page-2", "ann", "")
+
+    async def listed(**where: Any) -> set[str]:
+        return {run.id for run in await store.reads.runs(RunFilter(**where))}
+
+    assert await listed() == {parent, "page-1", "page-2", "no-page"}
+    assert await listed(has_pages=False) == {parent, "page-2", "no-page"}
+    assert await listed(has_pages=False, prefix="page-") == {"page-2"}
+    assert await listed(has_pages=True, prefix="page-") == {"page-1", "page-2"}
 
 
 async def test_steps_with_a_child_are_told_from_those_that_joined_a_run(store: Store) -> None:
