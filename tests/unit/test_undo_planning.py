@@ -442,7 +442,7 @@ class TestRevoked:
         assert (plan.finish.output, plan.finish.error) == (b'"result"', None)
 
     def test_what_it_undoes_itself_counts_after_a_crash(self) -> None:
-        """The place of its first instruction in the history tells it from what a saga undid."""
+        """What a saga undid comes before its first instruction in the history."""
         plan = planned(
             effect(1, "a", delivered_seq=1),
             effect(2, "tried", after_seq=1, delivered_seq=2),
