@@ -218,7 +218,8 @@ async def make_plan(
     if not where.states:
         states = STATES[verb] + (("undoing",) if options.force else ())
         where = msgspec.structs.replace(where, states=tuple(map(str, states)))
-    where = msgspec.structs.replace(where, limit=PAGE)
+    # What happens to a run happens to the pages of its maps, too.
+    where = msgspec.structs.replace(where, limit=PAGE, has_pages=False)
     await acts.plan_act(NewAct(act_id, verb, actor(), note, options))
     declared: dict[tuple[str, str], bool] = {}
     after = ""

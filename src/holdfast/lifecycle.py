@@ -52,12 +52,14 @@ RUN_TRANSITIONS = (
     _row("claim", [By.SCHEDULER], [_R.UNDOING], _R.UNDOING, "claim_run"),
     _row("free", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING], _R.PENDING, "park_runs free_runs"),
     _row("succeed", [By.SCHEDULER], [_R.RUNNING], _R.SUCCEEDED, "close_runs"),
+    # A child that should undo itself, and had nothing to undo.
+    _row("succeed", [By.SCHEDULER], [_R.UNDOING], _R.SUCCEEDED, "close_runs"),
     _row("fail", [By.SCHEDULER], [_R.RUNNING, _R.UNDOING], _R.FAILED, "close_runs"),
     _row("cancel", [By.OPERATOR], [_R.PENDING], _R.CANCELLED, "cancel_pending"),
     _row("cancel", [By.SCHEDULER], [_R.RUNNING, _R.UNDOING], _R.CANCELLED, "close_runs"),
     _row("undo", [By.SCHEDULER], [_R.RUNNING], _R.UNDOING, "undo_runs"),
     _row("finish_undo", [By.SCHEDULER], [_R.UNDOING], _R.UNDONE, "close_runs"),
-    _row("revoke", [By.SCHEDULER], [_R.SUCCEEDED], _R.UNDONE, "revoke_runs"),
+    _row("revoke", [By.SCHEDULER], [_R.SUCCEEDED], _R.UNDOING, "undo_children"),
     _row("stick", [By.SCHEDULER], [_R.UNDOING], _R.STUCK, "close_runs"),
     _row("stick", [By.SUPERVISOR], [_R.RUNNING, _R.UNDOING], _R.STUCK, "stick_runs"),
     _row("unstick", [By.OPERATOR], [_R.HELD, _R.STUCK], _R.UNDOING, "unstick"),
@@ -100,7 +102,7 @@ STEP_TRANSITIONS = (
 )
 
 RUN_ENDED = frozenset({_R.SUCCEEDED, _R.FAILED, _R.UNDONE, _R.CANCELLED})
-"""The final states of a run. A run leaves them only if it is a child that succeeded and its parent undoes it. `stuck`
+"""The final states of a run. A run leaves them only if it is a child that succeeded and that its parent wants undone. `stuck`
 is not final: a person moves the run on."""
 RUN_ACTIVE = frozenset({_R.RUNNING, _R.UNDOING})
 """The states in which a scheduler may own the run."""

@@ -173,12 +173,16 @@ class RunRow(msgspec.Struct, frozen=True):
         return self.retry_of or self.forked_from
 
 
-class Revoked(msgspec.Struct, frozen=True):
-    """A child, or a child's child, that had succeeded before the run above it began to undo it."""
+class ChildUndo(msgspec.Struct, frozen=True):
+    """A run wants a child undone that has succeeded. The child undoes itself, and its end ends the step `n`."""
 
-    run_id: str
-    parent_id: str
-    error: str
+    n: int
+    child_n: int
+    """n of the step that waited for the child."""
+    error: str | None
+    """The error that the child gets. It says who undoes it, and why."""
+    joins: bool = False
+    """The step may have joined a run that is not a child. Then there is nothing to undo."""
 
 
 class StepRow(msgspec.Struct, frozen=True):

@@ -20,6 +20,8 @@ NAMESPACES = ("default", "other")
 STEPS = {1: ("charge", "bank"), 2: ("ship", "post")}
 """The step's name and its dependency, by lane."""
 LANES = tuple(STEPS)
+UNDOS = {2: "unship"}
+"""The names of the undos, by lane."""
 LOSSES_MAX = 1
 ALL = 1000
 KEPT_GRANTS = 12
@@ -95,11 +97,12 @@ class Asking(RuleBasedStateMachine):
             self._register(node, 3.5)
         for lane, (name, depends) in STEPS.items():
             self.spec.lanes[lane] = name, depends
-            self._same([lane], self._makes_lane(name, depends))
+            self.spec.undoable = set(UNDOS)
+            self._same([lane], self._makes_lane(name, UNDOS.get(lane), depends))
 
     @staticmethod
-    def _makes_lane(name: str, depends: str) -> Ask:
-        return lambda subject: subject.store.schedulers.number_lanes([(name, (), None, depends)])
+    def _makes_lane(name: str, undo: str | None, depends: str) -> Ask:
+        return lambda subject: subject.store.schedulers.number_lanes([(name, (), undo, depends)])
 
     def teardown(self) -> None:
         self._do(self.subjects[0].store.close())

@@ -339,6 +339,8 @@ def _error(text: str | None) -> str | None:
     failure = json.loads(text)
     if failure["type"] in ("holdfast.errors.Conflict", "holdfast.errors.UnknownRun"):
         return CONFLICT  # the ending `failed` is not written, because it is the default
+    if "by_n" in failure:
+        return text
     return str(failure.get("ending") or failure["type"])
 
 

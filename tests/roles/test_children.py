@@ -383,6 +383,12 @@ async def states(hf: Holdfast, *ids: str) -> list[str]:
     return [str(await hf.run(one).state()) for one in ids]
 
 
+async def until_state(hf: Holdfast, run_id: str, state: RunState) -> None:
+    async with asyncio.timeout(30):
+        while (run := await hf.store.reads.run(run_id)) is None or run.state is not state:  # noqa: ASYNC110  a row has no event
+            await asyncio.sleep(0.01)
+
+
 BELOW = ("kid", "n-kid", "through", "below")
 ABOVE = ("kept", "n-kept", "idle")
 
@@ -406,25 +412,31 @@ async def test_a_child_of_a_parent_that_is_undone_is_undone(hf: Holdfast, way: s
     }
     with pytest.raises(RunUndone, match="run top, which had started it, undid it"):
         await hf.run("n-kid").result(60)
-    assert "was undone later, together with run top" in await hf.run("kid").why()
+    assert "was undone later, because run top" in await hf.run("kid").why()
     assert await hf.run("idle").result(60) == "nothing to undo"
     await healthy(hf.store)
 
 
 @pytest.mark.parametrize("act", ["skip", "force"])
-async def test_what_was_undone_by_hand_or_in_part_is_undone(hf: Holdfast, act: str) -> None:
-    """A child is undone when its undos were skipped by hand. When a child's undoing was given up half-way, what was
-    undone counts."""
+async def test_a_child_whose_undo_gives_up_is_stuck_itself(hf: Holdfast, act: str) -> None:
+    """Its parents wait for it. When its undos are skipped by hand, it is undone. When somebody stops its undoing, it has
+    failed, and the runs above wait for a person, one after the other."""
     broken.add("below")
-    run = await hf.start(undone.using(id="top"), "fails")
-    with pytest.raises(RunStuck):
-        await run.result(60)
-    assert await states(hf, *BELOW) == ["succeeded"] * 4
-    await (run.skip() if act == "skip" else run.cancel(force=True))
+    run, below = await hf.start(undone.using(id="top"), "fails"), hf.run("below")
+    await until_state(hf, "below", RunState.STUCK)
+    assert await states(hf, "top", *BELOW) == ["undoing", "succeeded", "succeeded", "undoing", "stuck"]
+    assert "until its child run through, which is undoing what it did, is undone" in await run.why()
+    if act == "skip":
+        await below.skip()
+    else:
+        await below.cancel(force=True)
+        for one in (hf.run("through"), run):
+            with pytest.raises(RunStuck, match="somebody stopped its undoing"):
+                await one.result(20)
+            await one.cancel(force=True)
     with pytest.raises(RunFailed, match="enough"):
-        await run.result(60)
-    through = ["undone"] * 2 if act == "skip" else ["succeeded"] * 2
-    assert await states(hf, *BELOW) == ["undone", "undone", *through]
+        await run.result(20)
+    assert await states(hf, *BELOW) == ["undone"] * 2 + (["undone"] * 2 if act == "skip" else ["failed"] * 2)
 
 
 CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)

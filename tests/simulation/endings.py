@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 
-Children = dict[tuple[str, int], str]
 """From a run and n of a step to the child that the step waits for."""
 Moment = tuple[float, float]
 NOT_COMPLETED: Moment = (float("inf"), 0.0)
@@ -28,11 +27,6 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
     for step in checker.steps.values():
         steps[step.run_id].append(step)
     lanes = dict(checker.connection.execute("SELECT id, undo FROM lanes").fetchall())
-    children = {
-        (run.parent_id, run.parent_n): run.id
-        for run in checker.runs.values()
-        if run.parent_id and run.parent_n
-    }
     retried = {run.retry_of for run in checker.runs.values()}
     steered = {run_id for run_id, act in simulation.checker.steered if act in ("skip", "abandon")}
     for run in checker.runs.values():
@@ -41,14 +35,14 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
         yield from failed_for_a_reason(run)
         if run.parent_id is None:
             yield from result_is_as_expected(simulation, run)
-            yield from sagas_are_undone(simulation, run, steps[run.id])
+            yield from sagas_are_undone(simulation, run, steps, steered)
             yield from kept_stays(simulation, run, steps[run.id])
         yield from cancels_are_obeyed(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
         if run.id in steered:
             continue  # operators decided that not everything is undone
         yield from G5_effects_are_undone(simulation, run, steps, lanes)
-        yield from I13_undone_in_reverse(run, steps, children, checker.undoing_from.get(run.id, 0))
+        yield from I13_undone_in_reverse(run, steps[run.id], checker.undoing_from.get(run.id, 0))
         yield from G5_by_hand(run, steps[run.id])
         yield from no_result_without_effect(simulation, run, steps[run.id])
     yield from no_scheduler_held_a_run(simulation)
@@ -96,17 +90,25 @@ def result_is_as_expected(simulation: Simulation, run: Run) -> Iterator[str]:
         yield f"G2 the waits of run {run.id} returned {heard}, and the signals it got were {dict(sent)}"
 
 
-def sagas_are_undone(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:
-    """What a saga did that failed is undone, though its run succeeded."""
+def sagas_are_undone(
+    simulation: Simulation, run: Run, steps: dict[str, list[Step]], steered: set[str]
+) -> Iterator[str]:
+    """What a saga did that failed is undone, though its run succeeded. So is what its children did, unless an operator
+    decided otherwise."""
     if run.state != "succeeded" or run.id not in simulation.plans or run.generation > 1:
         return
-    effects, by_tag = simulation.book.effects, simulation.book.by_tag
-    places = {step.effect_key: step.n for step in steps}
-    for tag in _undone_tags(simulation.plans[run.id], inside=False):
-        key = by_tag.get((run.id, tag))
-        # `keep` protects what came before it, wherever it is in the plan.
-        if key is not None and effects.get(key) == DONE and places[key] > run.kept_n:
-            yield f"G5 {key} belongs to a saga that failed, and was not undone"
+    effects, by_tag, runs = simulation.book.effects, simulation.book.by_tag, simulation.checker.runs
+    family = [run]
+    for one in family:
+        family += [child for child in runs.values() if child.parent_id == one.id and child.id not in steered]
+    tags = _undone_tags(simulation.plans[run.id], inside=False)
+    for one in family:
+        places = {step.effect_key: step.n for step in steps[one.id]}
+        for tag in tags:
+            key = by_tag.get((one.id, tag))
+            # `keep` protects what came before it, wherever it is in the plan.
+            if key is not None and effects.get(key) == DONE and places.get(key, 0) > one.kept_n:
+                yield f"G5 {key} belongs to a saga that failed, and was not undone"
 
 
 def kept_stays(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:
@@ -156,7 +158,7 @@ def _certain_tags(plan: Any) -> list[int]:
 
 def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
     match plan:
-        case ["child", *_] | ["again", *_]:
+        case ["again", *_]:
             return []
         case ["saga", part, fails]:
             return _undone_tags(part, inside=inside or fails)
@@ -244,57 +246,34 @@ def G5_by_hand(run: Run, steps: list[Step]) -> Iterator[str]:
                 yield f"G5 run {run.id} is {run.state} and did not call {step.key}, which was to undo something"
 
 
-def I13_undone_in_reverse(
-    run: Run, steps: dict[str, list[Step]], children: Children, undoing_from: int
-) -> Iterator[str]:
+def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Iterator[str]:
     """What had completed before something else was asked for is undone after that. It may be a step, an undo that the
     code registered, or all that a child did. Undos up to `undoing_from` belong to sagas, each of which has its own
     order. What never began had no effect, so its undo may come at any time."""
     if not _undone(run):
         return
     undos: dict[str, list[Step]] = {}
-    for step in sorted(steps[run.id], key=lambda step: step.n):
+    for step in sorted(steps, key=lambda step: step.n):
         if step.key.startswith(UNDO_PREFIX) and step.delivered_seq:
             undos.setdefault(undone_key(step.key)[0], []).append(step)
-    yield from _in_reverse(run.id, "", run.id, steps, children, undos, undoing_from)
-
-
-def _in_reverse(
-    run_id: str,
-    prefix: str,
-    of: str,
-    steps: dict[str, list[Step]],
-    children: Children,
-    undos: dict[str, list[Step]],
-    undoing_from: int,
-) -> Iterator[str]:
-    """Look at the effects of the run `of`, which the run `run_id` undoes. Their keys there begin with `prefix`."""
     members: list[tuple[str, Moment, Moment, list[int], int]] = []
-    for step in steps[of]:
-        found: list[Step] = []
-        key = prefix + step.key
-        if step.kind == "child":
-            found = [
-                undo for name, tries in undos.items() if name.startswith(f"{key}/") for undo in tries[:1]
-            ]
-            child = children.get((of, step.n))
-            if found and child is not None:
-                yield from _in_reverse(run_id, f"{key}/", child, steps, children, undos, undoing_from)
-        elif step.kind == "undo" or (step.kind == "call" and step.attempt):
-            found = undos.get(key, [])
-        began = [undo.after_seq for undo in found if undo.n > undoing_from]
+    for step in steps:
+        if not (step.kind in ("undo", "child") or (step.kind == "call" and step.attempt)):
+            continue
+        found = undos.get(step.key, [])
         if found:
+            began = [undo.after_seq for undo in found if undo.n > undoing_from]
             # The first try counts: an undo that gave up does not delay others.
-            ended = max(undo.delivered_seq or 0 for undo in (found if step.kind == "child" else found[:1]))
+            ended = found[0].delivered_seq or 0
             asked: Moment = (step.after_seq, float(step.n))
             done = (step.delivered_seq, 0.0) if step.delivered_seq else NOT_COMPLETED
             members.append(
-                (key, asked, (asked[0], asked[1] + 0.5) if step.kind == "undo" else done, began, ended)
+                (step.key, asked, (asked[0], asked[1] + 0.5) if step.kind == "undo" else done, began, ended)
             )
     for first, _, completed, began, _ in members:
         for later, asked, _, _, ended in members:
             if completed < asked and any(at < ended for at in began):
-                yield f"I13 {first} of {run_id} was undone before {later}, which came after it"
+                yield f"I13 {first} of {run.id} was undone before {later}, which came after it"
 
 
 def no_result_without_effect(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
-from holdfast.model import NEVER, UNDO, Outcome
+from holdfast.model import NEVER, UNDO, UNDO_PREFIX, Outcome, undone_key
 from holdfast.node import Node as HostingNode
 from holdfast.store.operations import HandBack, Hop, RetryStep, Save
 
@@ -577,20 +577,16 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
                 yield f"step {after.n} of {after.run_id} was excused without an attempt"
 
 
-def _revoked(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
-    """True if a run that had succeeded is undone by the commit in which a run above it ends, which has undone
-    itself."""
-    if (before.state, after.state, after.fence) != ("succeeded", "undone", before.fence + 1):
+def _revoked(commit: Commit, before: Run, after: Run) -> bool:
+    """True if a run that had succeeded begins to undo itself, by a hop of its parent that asks for this."""
+    if (before.state, after.state, after.fence) != ("succeeded", "undoing", before.fence + 1):
         return False
-    ended = {
-        run.id
-        for _, was, run in commit.runs
-        if was is not None and run is not None and was.state == "undoing" and run.state in RUN_ENDED
-    }
-    above: Run | None = after
-    while above is not None and above.id not in ended:
-        above = checker.runs.get(above.parent_id) if above.parent_id is not None else None
-    return above is not None
+    return commit.verb == "commit" and any(
+        isinstance(op, Hop)
+        and op.run_id == after.parent_id
+        and any(one.child_n == after.parent_n for one in op.child_undos)
+        for op in commit.asked["ops"]
+    )
 
 
 def _taken_over(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
@@ -632,7 +628,7 @@ def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
     for _, before, after in commit.runs:
         if before is None or after is None:
             continue
-        if _revoked(checker, commit, before, after) or _taken_over(checker, commit, before, after):
+        if _revoked(commit, before, after) or _taken_over(checker, commit, before, after):
             continue
         if before.state in RUN_ENDED and before != after:
             yield f"run {after.id} changed after it was {before.state}: {before} -> {after}"
@@ -764,7 +760,7 @@ def I2_by_its_owner(checker: Checker, commit: Commit) -> Broken:
         if before is not None
         and after is not None
         and before.state != after.state
-        and not _revoked(checker, commit, before, after)
+        and not _revoked(commit, before, after)
     }
     for run_id in sorted(issued | ended):
         if run_id in checker.runs and checker.owner_before(run_id) != commit.node:
@@ -987,6 +983,25 @@ def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
     return False
 
 
+def I38_a_child_is_undone_first(checker: Checker, commit: Commit) -> Broken:
+    """A step that undoes a child ends no sooner than the child, and says whether the child is undone."""
+    for _, before, after in commit.steps:
+        if after is None or after.kind != "child" or not after.key.startswith(UNDO_PREFIX):
+            continue
+        if after.state != "succeeded" or (before is not None and before.state == "succeeded"):
+            continue
+        if after.run_id in commit.retried:
+            continue  # the run before it waited for the child
+        found = checker.connection.execute(
+            "SELECT r.state, r.id FROM runs r JOIN steps s ON s.run_id = r.parent_id AND s.n = r.parent_n "
+            "WHERE s.run_id = ? AND s.key = ?",
+            (after.run_id, undone_key(after.key)[0]),
+        ).fetchall()
+        for state, child_id in found:
+            if (state == "undone") != (after.output == b"true"):
+                yield f"the undo of {child_id} ended with {after.output!r}, and {child_id} is {state}"
+
+
 def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
     """Only the run that a child belongs to asks it to cancel itself. A run that joined another gets that run's outcome.
     When a retry keeps the result of a child that succeeded, it owns the child."""
@@ -1051,4 +1066,5 @@ CHECKS = (
     I21_gates_are_kept,
     I22_breakers_go_by_rounds,
     I25_whose_child,
+    I38_a_child_is_undone_first,
 )

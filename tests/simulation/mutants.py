@@ -26,15 +26,16 @@ from holdfast.decider.decider import Decider
 from holdfast.decider.heritage import Heritage
 from holdfast.decider.undo_order import Reverse
 from holdfast.errors import InvalidInput
-from holdfast.model import BreakerState, Outcome, StepState
+from holdfast.model import BreakerState, Outcome, StepKind, StepState
 from holdfast.node import Node
 from holdfast.scheduler.new_steps import Issuing
 from holdfast.scheduler.owned_run import Owned
 from holdfast.scheduler.scheduler import Scheduler
-from holdfast.store import children, retries
+from holdfast.store import batch, children, retries
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
 from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.verbs import Verb
 from holdfast.store.writer import Writer
 from holdfast.supervisor import breakers, reclaim
 from holdfast.testing import world as worlds
@@ -516,6 +517,38 @@ def joined_runs_are_cancelled(stack: ExitStack) -> None:
 @mutant("a run that joined another one gets its outcome", within=60, part="names")
 def joins_are_never_answered(stack: ExitStack) -> None:
     sql(stack, "due_joins", "OR r.finished_at IS NOT NULL", "")
+
+
+@mutant("a saga undoes what its children did", within=200)
+def sagas_leave_children(stack: ExitStack) -> None:
+    sql(stack, "undo_children", "AND +state = 'succeeded'", "AND +state = 'succeeded' AND 0")
+
+
+@mutant("a child that a saga undid is not undone again with the run", within=400)
+def children_are_undone_twice(stack: ExitStack) -> None:
+    real = undo_plan.Undoing._recall_try
+
+    def recall_try(self: Any, row: Any, leaf: Any, number: int) -> None:
+        real(self, row, None if row.kind is StepKind.CHILD else leaf, number)
+
+    code(stack, undo_plan.Undoing, "_recall_try", recall_try)
+
+
+@mutant("a run goes on after its child is undone, and not before", within=200)
+def child_undos_end_at_once(stack: ExitStack) -> None:
+    real = children.undo_children
+
+    async def undo_children(session: Any, wanted: Any) -> None:
+        await real(session, wanted)
+        ended = [children.undo_ended("", (run_id, one.n), "undone") for run_id, one in wanted]
+        await session.each(Verb.end_child_steps, ended)
+
+    code(stack, batch, "undo_children", undo_children)
+
+
+@mutant("a saga waits for a child that the code gave up", within=400)
+def given_up_children_are_not_awaited(stack: ExitStack) -> None:
+    code(stack, Decider, "_end_abandoned", lambda self, n, state: bool(self._abandoned.pop(n, "")) and False)
 
 
 @mutant("a retry keeps a failure that the code handled, and what came after it", within=200, part="retries")

@@ -141,7 +141,11 @@ def observe(simulation: Simulation, commit: Commit) -> None:
         if after.delivered_seq and (before is None or not before.delivered_seq):
             delivered += 1
         if before is None:
-            if after.kind == "child":
+            if after.kind == "child" and after.key.startswith("undo:"):
+                run = simulation.checker.runs.get(after.run_id)
+                saga = run is not None and run.state == "running"
+                reached("a saga undid a child" if saga else "a run that was undone undid a child")
+            elif after.kind == "child":
                 reached("a child was started")
             elif after.key.startswith("undo:"):
                 run = simulation.checker.runs.get(after.run_id)

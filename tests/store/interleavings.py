@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 
+from holdfast import codec
 from holdfast.breaker import BreakerChange
 from holdfast.model import (
     CANCEL,
@@ -20,6 +21,7 @@ from holdfast.model import (
     ActVerb,
     AlertKind,
     BreakerState,
+    ChildUndo,
     Declaration,
     Failure,
     HoldScope,
@@ -28,7 +30,6 @@ from holdfast.model import (
     NewAlert,
     NewSignal,
     Outcome,
-    Revoked,
     RunState,
     StepState,
     TwinState,
@@ -40,6 +41,7 @@ from holdfast.store.database import LEADER, Session, StoreCall
 from holdfast.store.forks import ForkRequest
 from holdfast.store.operations import (
     BeginUndo,
+    Close,
     HandBack,
     Hop,
     Op,
@@ -204,7 +206,17 @@ async def _families(store: Store) -> None:
     await _write(store, Hop("parent", 1, children=kids))
     for kid in kids:
         assert await store.schedulers.claim_run(A, kid.id) is not None
-    await _write(store, Hop("kid-2", 1, close=closing(output=b"7", parent_id="parent", parent_n=2)))
+    await _write(store, Hop("kid-2", 1, issued=[child(1)]))
+    await _write(
+        store, Hop("kid-2", 1, dropped=[1], close=closing(output=b"7", parent_id="parent", parent_n=2))
+    )
+    await begin(store, child(1), run=new_run("undone-parent"))
+    kid = new_run("undone-kid", parent_id="undone-parent", parent_n=1)
+    await begin(store, child(1), run=kid)
+    await _write(store, Hop(kid.id, 1, dropped=[1], close=closing(parent_id="undone-parent", parent_n=1)))
+    undo = ChildUndo(2, 1, codec.revoked_error("undone-parent", 2, ERROR))
+    await _write(store, Hop("undone-parent", 1, issued=[child(2)], child_undos=[undo]))
+    assert await store.schedulers.claim_run(A, kid.id) is not None
     await parked(store, child(1), child(2), run=new_run("joiner"))
     for run_id in ("failed-1", "failed-2"):
         await begin(store, child(1), child(2), running_call(3), run=new_run(run_id))
@@ -378,8 +390,15 @@ _add(
     batch(lambda: Hop("kid-1", 1, close=closing(output=b"7", parent_id="parent", parent_n=1)), node=A),
 )
 _add("hop_closes_parent", batch(lambda: Hop(
-    "parent", 1, dropped=[1, 2], cancelled=[1], close=closing(RunState.UNDONE, error=ERROR),
-    revoked=[Revoked("kid-2", "parent", ERROR)]), node=A))  # fmt: skip
+    "parent", 1, dropped=[1, 2], cancelled=[1], close=closing(RunState.UNDONE, error=ERROR)),
+    node=A))  # fmt: skip
+_add("hop_undoes_child", batch(lambda: Hop(
+    "parent", 1, issued=[child(3), child(4), child(5)], child_undos=[
+        ChildUndo(3, 2, codec.revoked_error("parent", 3, ERROR)),
+        ChildUndo(4, 1, codec.revoked_error("parent", 4, ERROR)), ChildUndo(5, 9, ERROR, joins=True)]), node=A))  # fmt: skip
+_add("hop_ends_childs_undo", batch(lambda: Hop(
+    "undone-kid", 3, close=Close(RunState.UNDONE, None, ERROR, ENVIRONMENT.now(), "undone-parent", 2, ends_undo=True)),
+    node=A))  # fmt: skip
 _add("hops_of_two_runs", batch(lambda: Hop("parent", 1, progress=HALF), lambda: Hop("open", 1, progress=HALF),
                              lambda: Hop("kid-1", 1, progress=HALF), node=A))  # fmt: skip
 _add("hop_logs", batch(lambda: Hop("open", 1, outcomes=[succeeded(1, 1, 1)], logs=logged(1)), node=A))

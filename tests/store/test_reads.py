@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.model import NewSignal, RunState
+from holdfast.model import RunState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
-from tests.store.made import A, begin, call, child, closing, ended, new_run, running_call, start
+from holdfast.workflow.pages import PREFIX
+from tests.store.made import A, begin, call, child, closing, ended, new_run, start
 
 
 async def test_the_stores_clock_goes_forward(store: Store) -> None:
@@ -139,11 +141,27 @@ async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
     assert [(entry.actor, entry.run_id) for entry in await store.reads.journal(two)] == [("bob", two)]
 
 
-async def test_histories_of_children_are_their_steps(store: Store) -> None:
-    """Signals are not read, because the plan of an undo does not need them."""
-    parent = await begin(store, child(1))
-    run = new_run(parent_id=parent, parent_n=1)
-    await begin(store, running_call(1), run=run)
-    await store.operators.send_signal(NewSignal(run.id, "paid", "1", b"1"))
-    (found,) = await store.schedulers.child_histories(parent)
-    assert (found.run.id, [one.n for one in found.steps], found.signals) == (run.id, [1], [])
+async def test_pages_of_maps_can_be_left_out(store: Store) -> None:
+    """A page that waits for a person is listed all the same. A run that only has such an input is none."""
+    parent = await begin(store, child(1), child(2))
+    for n, name in enumerate(("page-1", "page-2"), 1):
+        run = msgspec.structs.replace(new_run(name, parent_id=parent, parent_n=n), input=PREFIX + b"{}}")
+        await begin(store, run=run)
+    await begin(store, run=msgspec.structs.replace(new_run("no-page"), input=PREFIX + b"{}}"))
+    await store.operators.hold("page-2", "ann", "")
+
+    async def listed(**where: Any) -> set[str]:
+        return {run.id for run in await store.reads.runs(RunFilter(**where))}
+
+    assert await listed() == {parent, "page-1", "page-2", "no-page"}
+    assert await listed(has_pages=False) == {parent, "page-2", "no-page"}
+    assert await listed(has_pages=False, prefix="page-") == {"page-2"}
+    assert await listed(has_pages=True, prefix="page-") == {"page-1", "page-2"}
+
+
+async def test_steps_with_a_child_are_told_from_those_that_joined_a_run(store: Store) -> None:
+    """Only the numbers are read: a run may have thousands of children."""
+    parent = await begin(store, child(1), child(2), child(3))
+    for n in (1, 3):
+        await begin(store, run=new_run(parent_id=parent, parent_n=n))
+    assert await store.schedulers.child_steps(parent) == {1, 3}

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast import Stop
-from holdfast.decider.undo_plan import Family
 from holdfast.model import RunState
-from holdfast.scheduler.fit import Misfit, fit, needs_families
+from holdfast.scheduler.fit import Misfit, fit
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.reads import RunFilter
 from holdfast.testing import Sim
@@ -31,13 +30,6 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-def families(stage: Stage, run_id: str) -> dict[int, Family]:
-    return {
-        child.run.parent_n: Family(child.run, child.steps, families(stage, child.run.id))
-        for child in at_once(stage.store.schedulers.child_histories(run_id))
-    }
-
-
 def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list[Misfit]:
     """Return what does not fit in all open runs, as the store has them now."""
     lanes = {lane.id: lane for lane in at_once(stage.store.agents.lanes())}
@@ -55,7 +47,6 @@ def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list
             workflows=workflows,
             find=registry.steps.get,
             lanes=lanes,
-            families=families(stage, run.id) if needs_families(run) else None,
         ).misfits
     return found
 

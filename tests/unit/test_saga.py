@@ -7,12 +7,12 @@ import pytest
 
 from holdfast import Stop, continue_as_new, keep, saga, step, undo_with, workflow
 from holdfast.codec import describe_error, end_of
-from holdfast.decider.undo_plan import Family
+from holdfast.decider.decider import Decider
 from holdfast.errors import Drift, Unreadable, WorkflowError
-from holdfast.model import RunState, StepKind, StepState
+from holdfast.model import StepKind, StepState
 from holdfast.workflow import registry
 from holdfast.workflow.workflow import Workflow
-from tests.unit.undo_recorder import UndoRecorder, run_of
+from tests.unit.undo_recorder import UndoRecorder
 
 
 @step
@@ -846,11 +846,180 @@ class TestChildren:
         turn = run.fail("book", ValueError("no"))
         assert turn.finish is not None
         assert (turn.finish.how, turn.dropped, turn.cancelled) == ("undoing", [], [1])
-        plan = run.undone({1: Family(run_of(state=RunState.RUNNING), [])})
+        plan = run.undone({1})
         plan.commit()
         assert plan.open == ["inner"]
         plan.end("inner", StepState.FAILED)
         assert plan.how == "failed", "there was nothing to undo"
+
+
+class TestChildrenInSagas:
+    """A saga undoes what its children did, as if their steps stood in the saga."""
+
+    def test_a_child_is_undone_in_its_place(self) -> None:
+        """The step that undoes it names the step that waited for it. The code goes on when that step has ended."""
+
+        @workflow
+        async def flow() -> str:
+            try:
+                async with saga():
+                    await book("first")
+                    await inner(1)
+                    await book("last")
+                    raise RefusedError("no car")
+            except RefusedError:
+                return await look("x")
+
+        run = UndoRecorder(flow).begin()
+        run.succeed("book", "1")
+        run.succeed("inner", 1)
+        run.succeed("book#2", "2")
+        run.succeed("undo:book#2")
+        (issue,) = run.turns[-1].issued
+        assert (issue.key, issue.kind, issue.child) == ("undo:inner", StepKind.CHILD, None)
+        assert issue.child_undo is not None
+        assert (issue.child_undo.child_n, issue.child_undo.joins) == (run.n("inner"), False)
+        assert "no car" in (issue.child_undo.error or "")
+        run.adopt()
+        assert issued(run) == []
+        run.succeed("undo:inner", value=True)
+        assert issued(run) == ["undo:book"]
+        run.succeed("undo:book")
+        assert issued(run) == ["look"]
+
+    def test_what_was_kept_or_only_started_is_not_undone(self) -> None:
+        """Nor is a child that failed: it has undone itself. A run that may be joined is left to the store."""
+
+        @workflow
+        async def flow() -> None:
+            try:
+                async with saga():
+                    await inner(1)
+                    keep()
+                    await inner.start(2)
+                    try:
+                        await inner(3)
+                    except ValueError:
+                        pass
+                    await inner.using(id="joined", existing="join")(4)
+                    raise RefusedError
+            except RefusedError:
+                pass
+
+        run = UndoRecorder(flow).begin()
+        run.succeed("inner", 1)
+        run.succeed("inner#2", "run-1/inner#2")
+        run.fail("inner#3", ValueError("no"))
+        run.succeed("inner#4", 4)
+        assert issued(run) == ["undo:inner#4"]
+        undo = run.turns[-1].issued[0].child_undo
+        assert undo is not None
+        assert undo.joins
+        run.succeed("undo:inner#4", value=False)
+        assert run.result() is None
+
+    @pytest.mark.parametrize("ends", ["cancelled", "succeeded"])
+    @pytest.mark.parametrize("crashes", [False, True])
+    def test_a_child_that_was_given_up_is_awaited(self, ends: str, crashes: bool) -> None:
+        """It is cancelled, and undoes itself. If it succeeds instead, it is undone then. What was done before it waits
+        for that."""
+
+        @workflow
+        async def flow() -> str:
+            try:
+                async with saga():
+                    await book("first")
+                    async with asyncio.timeout(10):
+                        await inner(1)
+            except TimeoutError:
+                return "too late"
+            return "in time"
+
+        run = UndoRecorder(flow).begin()
+        run.succeed("book", "1")
+        turn = run.fire("timeout")
+        assert (turn.cancelled, turn.issued) == ([run.n("inner")], [])
+        if crashes:
+            run.adopt()
+        if ends == "succeeded":
+            run.succeed("inner", 1)
+            assert issued(run) == ["undo:inner"]
+            if crashes:
+                run.adopt()
+            run.succeed("undo:inner", value=True)
+        else:
+            run.end("inner", StepState.FAILED, None, '{"type":"x","message":"cancelled"}')
+        assert issued(run) == ["undo:book"]
+        if crashes:
+            run.adopt()
+        run.succeed("undo:book")
+        assert run.result() == "too late"
+
+    def test_a_child_that_cannot_be_undone_ends_the_code(self) -> None:
+        """The others are tried. Then the run undoes itself as a whole, and is stuck."""
+
+        @workflow
+        async def flow() -> None:
+            try:
+                async with saga():
+                    await book("first")
+                    await inner(1)
+                    raise RefusedError
+            except RefusedError:
+                await look("x")
+
+        run = UndoRecorder(flow).begin()
+        run.succeed("book", "1")
+        run.succeed("inner", 1)
+        run.fail("undo:inner", ValueError("no"))
+        run.succeed("undo:book")
+        plan = run.undone({run.n("inner")})
+        plan.commit()
+        assert plan.how == "stuck"
+        plan.finish = None
+        plan.rebuild().say("retry")
+        assert plan.asked == [["undo:#2:inner"]]
+        plan.succeed("undo:#2:inner")
+        assert plan.how == "undone"
+
+    def test_a_run_that_is_cancelled_meanwhile_waits_for_it(self) -> None:
+        """The child is not undone a second time."""
+
+        @workflow
+        async def flow() -> None:
+            async with saga():
+                await book("first")
+                await inner(1)
+                raise RefusedError
+
+        run = UndoRecorder(flow).begin()
+        run.succeed("book", "1")
+        run.succeed("inner", 1)
+        assert issued(run) == ["undo:inner"]
+        turn = run.cancel()
+        assert (turn.cancelled, turn.dropped) == ([], [])
+        plan = run.undone({run.n("inner")})
+        plan.commit()
+        assert (plan.asked, plan.open) == ([], ["undo:inner"])
+        plan.succeed("undo:inner")
+        assert plan.asked == [["undo:book"]]
+
+    def test_what_a_child_added_by_hand_last_is_recorded(self) -> None:
+        """Its parent may undo it later. Of a run without a parent it is not."""
+
+        @workflow
+        async def flow() -> None:
+            await look("x")
+            undo_with(tidy, "desk")
+
+        for is_child in (True, False):
+            run = UndoRecorder(flow)
+            run.settings["is_child"] = is_child
+            run.decider = Decider(flow, "run-1", run.input, **run.settings)
+            run.begin()
+            turn = run.succeed("look", "sun")
+            assert [issue.key for issue in turn.issued] == (["tidy"] if is_child else [])
+            assert turn.dropped == [issue.n for issue in turn.issued]
 
 
 def test_a_saga_survives_a_crash_at_any_point() -> None:

@@ -1,6 +1,6 @@
 """How a run is undone, planned from its rows alone."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from holdfast import codec, step
 from holdfast.codec import describe_error
 from holdfast.decider.effect import undo_input
-from holdfast.decider.undo_plan import Family, Undoing
+from holdfast.decider.undo_plan import Undoing
 from holdfast.errors import UndoMissing, Unreadable
 from holdfast.model import (
     CANCEL,
+    ChildUndo,
     Outcome,
     RunRow,
-    RunState,
     StepKind,
     StepRow,
     StepState,
@@ -39,7 +39,7 @@ LATE = codec.encode_error(TimeoutError(), ending="timed out")
 UNSURE = codec.encode_error(ValueError("no"), unsure=True)
 
 
-def planned(*steps: StepRow, children: dict[int, Family] | None = None, **run: Any) -> UndoPlanned:
+def planned(*steps: StepRow, children: Collection[int] = (), **run: Any) -> UndoPlanned:
     return UndoPlanned(run_of(**run), steps, LANES, children=children, steps_known=KNOWN)
 
 
@@ -309,64 +309,61 @@ class TestMissing:
 
 
 class TestChildren:
-    def family(self, *steps: StepRow, state: RunState = RunState.SUCCEEDED, **run: Any) -> Family:
-        return Family(run_of(id="child", state=state, ending=None, **run), steps)
-
     def child(self, n: int, key: str, **fields: Any) -> StepRow:
         return step_of(n, key, kind=StepKind.CHILD, **fields)
 
-    def test_a_child_that_succeeded_is_undone_by_its_own_steps_in_its_place(self) -> None:
-        """Its steps are undone in its own order. Its own sagas, kept steps and children count."""
-        grandchild = self.family(effect(1, "x", delivered_seq=1))
-        child = self.family(
-            effect(1, "kept", delivered_seq=1),
-            effect(2, "a", after_seq=1, delivered_seq=2),
-            effect(3, "b", after_seq=2, delivered_seq=3),
-            effect(4, "tried", after_seq=2, delivered_seq=4),
-            step_of(5, "undo:tried", delivered_seq=5),
-            self.child(6, "deep", after_seq=5, delivered_seq=6),
-            kept_n=1,
-        )
-        child.children = {6: grandchild}
+    def test_a_child_that_succeeded_is_undone_as_a_whole_in_its_place(self) -> None:
+        """The step that undoes it names the step that waited for it, and why. What it did is its own business."""
         plan = planned(
             effect(1, "before", after_seq=0, delivered_seq=1),
             self.child(2, "inner", after_seq=1, delivered_seq=2),
             effect(3, "after", after_seq=2, delivered_seq=3),
-            children={2: child},
+            children={2},
         )
-        assert plan.all() == [
-            ["undo:after"],
-            ["undo:inner/deep/x"],
-            ["undo:inner/b"],
-            ["undo:inner/a"],
-            ["undo:before"],
-        ]
+        plan.commit()
+        (issue,) = plan.succeed("undo:after").issued
+        assert (issue.kind, issue.step, issue.input) == (StepKind.CHILD, None, None)
+        assert issue.child_undo == ChildUndo(0, 2, plan.run.error)
+        plan.succeed("undo:inner")
+        assert plan.asked == [["undo:after"], ["undo:inner"], ["undo:before"]]
 
-    @pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.UNDONE])
-    def test_a_child_that_did_not_succeed_took_care_of_itself(self, state: RunState) -> None:
+    @pytest.mark.parametrize("state", [StepState.FAILED, StepState.CANCELLED])
+    def test_a_child_that_did_not_succeed_took_care_of_itself(self, state: StepState) -> None:
         """It has undone what it did, and nothing of it is undone again."""
-        row = self.child(1, "inner", state=StepState.FAILED, delivered_seq=1)
-        assert (
-            planned(row, children={1: self.family(effect(1, "a", delivered_seq=1), state=state)}).all() == []
-        )
+        plan = planned(self.child(1, "inner", state=state, delivered_seq=1), children={1})
+        assert plan.all() == []
+        assert plan.how == "failed"
+
+    def test_a_child_that_was_given_up_may_have_succeeded_since(self) -> None:
+        """The store knows how it ended, so it is asked."""
+        row = self.child(1, "inner", state=StepState.CANCELLED, delivered_seq=0)
+        assert planned(row, children={1}).all() == [["undo:inner"]]
 
     def test_a_child_that_still_runs_is_awaited(self) -> None:
-        """What came before it waits. If it succeeds after all, the plan is made again with its rows."""
-        live = self.family(effect(1, "a", delivered_seq=1), state=RunState.RUNNING)
+        """What came before it waits. If it succeeds after all, it is undone then."""
         plan = planned(
             effect(1, "before", after_seq=0, delivered_seq=1),
             self.child(2, "inner", after_seq=1, state=StepState.WAITING),
             effect(3, "beside", after_seq=1, delivered_seq=2),
-            children={2: live},
+            children={2},
         )
         plan.commit()
         assert (plan.asked, plan.cancelled_children) == ([["undo:beside"]], [2])
         plan.succeed("undo:beside")
         assert (plan.asked[1:], plan.open) == ([], ["inner"])
-        turn = plan.end("inner", StepState.SUCCEEDED)
-        assert (turn.issued, turn.finish, plan.undoing.needs_reload) == ([], None, True)
-        plan.children = {2: self.family(effect(1, "a", delivered_seq=1))}
-        assert plan.rebuild().all()[1:] == [["undo:inner/a"], ["undo:before"]]
+        plan.rebuild().end("inner", StepState.SUCCEEDED)
+        assert plan.rebuild().all()[1:] == [["undo:inner"], ["undo:before"]]
+
+    def test_a_child_that_is_cancelled_has_undone_itself(self) -> None:
+        """Then what came before it is undone."""
+        plan = planned(
+            effect(1, "before", after_seq=0, delivered_seq=1),
+            self.child(2, "inner", after_seq=1, state=StepState.WAITING),
+            children={2},
+        )
+        plan.commit()
+        plan.end("inner", StepState.FAILED)
+        assert (plan.asked, plan.rebuild().how) == ([["undo:before"]], None)
 
     def test_a_run_that_was_only_joined_is_not_awaited(self) -> None:
         """It has another owner. Its row ends with the run, nobody asks it to cancel, and nothing of it is undone."""
@@ -378,17 +375,93 @@ class TestChildren:
         assert plan.all() == [["undo:before"]]
         assert (plan.how, plan.cancelled_children) == ("undone", [])
 
-    def test_skipping_a_child_skips_what_it_did(self) -> None:
+    @pytest.mark.parametrize(("output", "how"), [(b"true", "undone"), (b"false", "failed")])
+    def test_a_run_whose_children_had_nothing_to_undo_just_failed(self, output: bytes, how: str) -> None:
+        """The undo of a child returns whether there was anything. After a crash, it is read from the rows."""
+        plan = planned(self.child(1, "inner", delivered_seq=1), children={1})
+        plan.commit()
+        plan.end("undo:inner", StepState.SUCCEEDED, output=output)
+        assert plan.how == how
+        plan.finish = None
+        plan.rebuild().commit()
+        assert plan.how == how
+
+    def test_skipping_a_child_goes_on_without_it(self) -> None:
         """An operator names it by the n of the step that waited for it."""
-        child = self.family(effect(1, "a", delivered_seq=1), effect(2, "b", after_seq=1, delivered_seq=2))
         plan = planned(
             effect(1, "before", delivered_seq=1),
             self.child(2, "inner", after_seq=1, delivered_seq=2),
-            children={2: child},
+            children={2},
         )
         plan.commit()
         plan.say("skip", 2)
-        assert plan.asked == [["undo:inner/b"], ["undo:before"]]
+        assert plan.asked == [["undo:inner"], ["undo:before"]]
+
+    def test_a_child_that_still_runs_can_be_skipped(self) -> None:
+        """The run does not wait for it any more, also after a crash."""
+        plan = planned(
+            effect(1, "before", delivered_seq=1),
+            self.child(2, "inner", after_seq=1, state=StepState.WAITING),
+            children={2},
+        )
+        plan.commit()
+        assert plan.say("skip", 2).dropped == [2]
+        assert plan.asked == [["undo:before"]]
+        assert plan.rebuild().open == ["undo:before"]
+        plan.succeed("undo:before")
+        assert plan.how == "undone"
+
+
+class TestRevoked:
+    """A run that had succeeded, and that its parent wants undone."""
+
+    ERROR = codec.revoked_error("top", 7, NO)
+
+    def test_it_ends_undone_and_names_its_steps(self) -> None:
+        """The error says who wanted that."""
+        plan = planned(effect(1, "a", delivered_seq=1), error=self.ERROR, output=b"1")
+        plan.say("resume")
+        plan.all()
+        assert plan.how == "undone"
+        end = codec.end_of(plan.error)
+        assert (end.by, end.by_n, end.undone) == ("top", 7, [1])
+
+    def test_with_nothing_to_undo_it_has_succeeded_as_before(self) -> None:
+        """It keeps its result. What a saga of its own had undone before does not count, and is not undone again."""
+        plan = planned(
+            effect(1, "kept", delivered_seq=1),
+            effect(2, "tried", after_seq=1, delivered_seq=2),
+            step_of(3, "undo:tried", after_seq=2, delivered_seq=3),
+            kept_n=1,
+            error=self.ERROR,
+            output=b'"result"',
+        )
+        plan.say("resume")
+        assert (plan.asked, plan.how) == ([], "succeeded")
+        assert plan.finish is not None
+        assert (plan.finish.output, plan.finish.error) == (b'"result"', None)
+
+    def test_what_it_undoes_itself_counts_after_a_crash(self) -> None:
+        """What a saga undid comes before its first instruction in the history."""
+        plan = planned(
+            effect(1, "a", delivered_seq=1),
+            effect(2, "tried", after_seq=1, delivered_seq=2),
+            step_of(3, "undo:tried", after_seq=2, delivered_seq=3),
+            error=self.ERROR,
+        )
+        plan.say("resume")
+        plan.rebuild().succeed("undo:a")
+        assert plan.how == "undone"
+        plan.finish = None
+        plan.rebuild().commit()
+        assert (plan.how, codec.end_of(plan.error).undone) == ("undone", [1])
+
+    def test_somebody_who_stops_it_leaves_it_failed(self) -> None:
+        """Its parent hears that it is not undone."""
+        plan = planned(effect(1, "a", delivered_seq=1), error=self.ERROR)
+        plan.say("resume")
+        plan.say("abandon")
+        assert plan.how == "failed"
 
 
 def test_keys_of_undos_are_never_the_same() -> None:
@@ -426,39 +499,34 @@ def test_an_undos_input_is_the_steps_input_and_two_members_more(
 
 
 class Place(NamedTuple):
-    """The place of an effect: (asked, completed, number, by hand) for the run and for each child it is in. `completed`
-    is None if it was never delivered."""
+    """The place of an effect: (asked, completed, number, by hand). `completed` is None if it was never delivered."""
 
     key: str
-    spans: tuple[tuple[int, int | None, int, bool], ...]
+    span: tuple[int, int | None, int, bool]
 
 
 class History(NamedTuple):
     run: RunRow
     steps: list[StepRow]
-    children: dict[int, Family]
+    children: set[int]
     expected: list[Place]
 
 
 def precedes(b: Place, a: Place) -> bool:
-    """True if `a` must be undone before `b`: at the first level where they differ, b completed before a was asked
-    for."""
-    for (mine, completed, n, by_hand), (asked, _, other, _) in zip(b.spans, a.spans, strict=False):
-        if n == other:
-            continue
-        if by_hand:
-            return (mine, n) < (asked, other)
-        return completed is not None and 0 < completed <= asked
-    return False
+    """True if `a` must be undone before `b`: b completed before a was asked for."""
+    (mine, completed, n, by_hand), (asked, _, other, _) = b.span, a.span
+    if by_hand:
+        return (mine, n) < (asked, other)
+    return completed is not None and 0 < completed <= asked
 
 
 @st.composite
-def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
+def histories(draw: st.DrawFn) -> History:
     """Draw a history: steps are asked for and end in a random order, and some never end."""
     n = seq = 0
     open_: list[int] = []
     rows: dict[int, dict[str, Any]] = {}
-    children: dict[int, History] = {}
+    children: set[int] = set()
     for _ in range(draw(st.integers(0, 12))):
         if len(open_) > 0 and draw(st.booleans()):
             ended = open_.pop(draw(st.integers(0, len(open_) - 1)))
@@ -476,11 +544,10 @@ def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
                 )
             else:
                 rows[ended] |= {"state": StepState.SUCCEEDED}
-                children[ended] = draw(histories(depth - 1, f"{prefix}k{ended}/"))
+                children.add(ended)
             continue
         n += 1
-        kinds = [StepKind.CALL, StepKind.CALL, StepKind.UNDO] + ([StepKind.CHILD] if depth > 0 else [])
-        kind = draw(st.sampled_from(kinds))
+        kind = draw(st.sampled_from([StepKind.CALL, StepKind.CALL, StepKind.UNDO, StepKind.CHILD]))
         rows[n] = {
             "kind": kind,
             "after_seq": seq,
@@ -501,16 +568,9 @@ def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
         row = step_of(n, f"k{n}", **fields)
         steps.append(row)
         span = (row.after_seq, row.delivered_seq or None, n, row.kind is StepKind.UNDO)
-        if n <= kept_n:
-            continue
-        if n in children:
-            expected += [Place(place.key, (span, *place.spans)) for place in children[n].expected]
-        elif had_effect(row):
-            expected.append(Place(f"{prefix}k{n}", (span,)))
-    state = RunState.UNDOING if not prefix else RunState.SUCCEEDED
-    run = run_of(id=f"run-{prefix}", kept_n=kept_n, state=state)
-    families = {n: Family(child.run, child.steps, child.children) for n, child in children.items()}
-    return History(run, steps, families, expected)
+        if n > kept_n and (n in children or had_effect(row)):
+            expected.append(Place(f"k{n}", span))
+    return History(run_of(kept_n=kept_n), steps, children, expected)
 
 
 def had_effect(row: StepRow) -> bool:

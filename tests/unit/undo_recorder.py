@@ -1,13 +1,13 @@
 """A run that is undone, without a store. Its rows are as a scheduler and its agents would write them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Finish, Turn
-from holdfast.decider.undo_plan import Family, Undoing
+from holdfast.decider.undo_plan import Undoing
 from holdfast.model import UNDO, Lane, Outcome, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step as AuthoredStep
@@ -79,7 +79,7 @@ class UndoRecorder(Recorder):
         super().adopt(workflow)
         return self
 
-    def undone(self, children: Mapping[int, Family] | None = None) -> "UndoPlanned":
+    def undone(self, children: Collection[int] = ()) -> "UndoPlanned":
         """Go on with the run as one that is being undone."""
         assert self.finish is not None
         assert self.finish.how == "undoing", self.finish
@@ -96,13 +96,13 @@ class UndoPlanned:
         steps: Iterable[StepRow],
         lanes: Lanes,
         *,
-        children: Mapping[int, Family] | None = None,
+        children: Collection[int] = (),
         signals: Iterable[SignalRow] = (),
         steps_known: Mapping[str, AuthoredStep[Any, Any]] | None = None,
     ) -> None:
         self.run, self.lanes = run, lanes
         self.steps = {row.n: row for row in steps}
-        self.children = dict(children or {})
+        self.children = set(children)
         self.signals = list(signals)
         self.known = registry.steps if steps_known is None else steps_known
         self.asked: list[list[str]] = []
@@ -177,11 +177,11 @@ class UndoPlanned:
     def n(self, key: str) -> int:
         return next(row.n for row in self.steps.values() if row.key == key)
 
-    def end(self, key: str, state: StepState, error: str | None = None) -> Turn:
+    def end(self, key: str, state: StepState, error: str | None = None, output: bytes = b"null") -> Turn:
         n = self.n(key)
-        seq = self.undoing.deliver(Outcome("", n, state, b"null", error, 1.0))
+        seq = self.undoing.deliver(Outcome("", n, state, output, error, 1.0))
         self.steps[n] = msgspec.structs.replace(
-            self.steps[n], state=state, attempt=1, error=error, delivered_seq=seq
+            self.steps[n], state=state, attempt=1, error=error, output=output, delivered_seq=seq
         )
         return self.commit()
 

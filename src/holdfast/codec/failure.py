@@ -76,7 +76,9 @@ class RecordedFailure(msgspec.Struct, omit_defaults=True):
     undone: list[int] = []
     """For a run: n of its steps that were undone."""
     by: str = ""
-    """For a run that had succeeded: the id of the run above it that undid it."""
+    """For a run that had succeeded: the id of its parent, which wanted it undone."""
+    by_n: int | None = None
+    """For a run that had succeeded: the step of its parent that waits until it is undone."""
 
 
 _decoder = msgspec.json.Decoder(RecordedFailure)
@@ -291,13 +293,14 @@ class End(NamedTuple):
     steps: Sequence[int]
     undone: Sequence[int]
     by: str
+    by_n: int | None
 
 
 def end_of(raw: str | None) -> End:
     if raw is None:
-        return End(None, (), (), "")
+        return End(None, (), (), "", None)
     failure = _parsed(raw)
-    return End(failure.seq, failure.steps, failure.undone, failure.by)
+    return End(failure.seq, failure.steps, failure.undone, failure.by, failure.by_n)
 
 
 def ended_by(raw: str, seq: int, steps: Sequence[int]) -> str:
@@ -316,15 +319,15 @@ def with_undone(raw: str | None, undone: Sequence[int]) -> str | None:
     return msgspec.json.encode(failure).decode()
 
 
-def revoked_error(parent_id: str, cause: str | None, undone: Sequence[int]) -> str:
-    """Return the error of a run that had succeeded and is undone, because a run above it is. `undone` are those of its
-    steps that were undone."""
+def revoked_error(parent_id: str, n: int, cause: str | None) -> str:
+    """Return the error of a run that had succeeded, and that its parent wants undone. `n` is the parent's step that waits
+    for this."""
     why = f": {describe_error(cause)}" if cause is not None else ""
     failure = RecordedFailure(
         type=name_of(errors.RunUndone),
         message=f"run {parent_id}, which had started it, undid it{why}"[:MESSAGE_MAX_CHARS],
-        undone=list(undone),
         by=parent_id,
+        by_n=n,
     )
     return msgspec.json.encode(failure).decode()
 

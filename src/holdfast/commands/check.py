@@ -15,9 +15,8 @@ from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
 from holdfast.commands.up import files_argument
-from holdfast.decider.undo_plan import Family
 from holdfast.model import Lane, RunRow, RunState, StepRow
-from holdfast.scheduler.fit import Fit, Misfit, fit, needs_families
+from holdfast.scheduler.fit import Fit, Misfit, fit
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.reads import RunFilter
 from holdfast.terminal import output, wording
@@ -159,14 +158,7 @@ async def _fit(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[RunRo
     reads = 0
     while (history := await _history(hf, run_id)) is not None:
         reads += 1
-        families = await _families(hf, run_id) if needs_families(history.run) else None
-        found = fit(
-            history,
-            workflows=registry.workflows,
-            find=registry.steps.get,
-            lanes=lanes,
-            families=families,
-        )
+        found = fit(history, workflows=registry.workflows, find=registry.steps.get, lanes=lanes)
         if not found.misfits or history == before or reads == READS_MAX:
             return history.run, found
         before = history
@@ -182,14 +174,6 @@ async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
         steps += page
     inherited = await hf.store.reads.inherited(run_id) if run.goes_on_from is not None else []
     return ClaimedRun(run, steps, await hf.store.reads.signals(run_id), inherited)
-
-
-async def _families(hf: Holdfast, run_id: str) -> dict[int, Family]:
-    return {
-        child.run.parent_n: Family(child.run, child.steps, await _families(hf, child.run.id))
-        for child in await hf.store.schedulers.child_histories(run_id)
-        if child.run.parent_n is not None
-    }
 
 
 @contextmanager

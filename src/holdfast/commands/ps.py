@@ -35,7 +35,9 @@ LOOK_INTO_STEPS = 500
     metavar="N",
     help="List at most this many runs.",
 )
-@click.option("--all", "everything", is_flag=True, help="List all runs, not only the newest.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List all runs, not only the newest; also the pages of maps."
+)
 def ps(
     *,
     wanted: Wanted,
@@ -50,7 +52,8 @@ def ps(
     holdfast ps --state failed --workflow order --since 2h
     holdfast ps order-2026-11
 
-    With PREFIX, only runs whose id begins with it. Each line says how a run ended, or what it waits for.
+    With PREFIX, only runs whose id begins with it. Each line says how a run ended, or what it waits for. The pages of a
+    map are left out, unless they wait for a person: --all lists them, and so does the id of their run as PREFIX.
     """
     run_quickly(_ps(wanted, None if everything else limit, store, as_json))
 
@@ -60,6 +63,7 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
         everything = limit is None
         where = wanted.filter(await hf.store.now())
         where.limit = limit or PAGE
+        where.has_pages = everything or where.prefix is not None
         runs = await hf.store.reads.runs(where)
         if not runs and where.workflow is not None:
             await demand_workflow(hf.store, where.workflow)

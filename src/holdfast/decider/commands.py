@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.codec import Payload, Shape
-from holdfast.model import LogPart, NewSignal, Revoked, StepKind
+from holdfast.model import ChildUndo, LogPart, NewSignal, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
@@ -57,6 +57,8 @@ class Issue(msgspec.Struct, gc=False):
     stop the step first."""
     effect: str | None = None
     """The step's `here.key`, if it comes from an earlier run."""
+    child_undo: ChildUndo | None = None
+    """This step undoes a child. Its own number is set when the step gets one."""
 
     @property
     def shape(self) -> Shape | None:
@@ -106,8 +108,6 @@ class Finish(msgspec.Struct, frozen=True):
     """n of the steps whose failures ended the code."""
     is_bug: bool = False
     """The code raised this by itself: it is no step's failure and no `Stop`."""
-    revoked: tuple[Revoked, ...] = ()
-    """Child runs that had succeeded, and of which this run undid something."""
 
 
 class Turn(msgspec.Struct, gc=False):

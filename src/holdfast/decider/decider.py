@@ -39,6 +39,7 @@ from holdfast.model import (
     DEADLINE,
     UNDO_PREFIX,
     UPDATE_PREFIX,
+    ChildUndo,
     Inherited,
     NewSignal,
     Outcome,
@@ -86,6 +87,7 @@ class Decider:
         "_holds_bugs",
         "_input",
         "_interruption",
+        "_is_child",
         "_kept_undoable",
         "_left_tasks_cancelled",
         "_logs",
@@ -134,6 +136,7 @@ class Decider:
         log_limits: LogLimits | None = None,
         fence: int = 0,
         on_bug: OnBug = DEFAULT.on_bug,
+        is_child: bool = False,
     ) -> None:
         """`inherited` is what this run takes over from the run that it retries, and `resumed_at` is when it goes on.
         What the code logs is kept within `log_limits`, under the `fence` that the run's owner has. `on_bug` counts if
@@ -143,8 +146,7 @@ class Decider:
         self._fence = fence
         self._logs: LogBuffer | None = None
         self.payload_max = payload_max
-        self.run_id = run_id
-        self.generation = generation
+        self.run_id, self.generation, self._is_child = run_id, generation, is_child
         self.seq, self.done = 0, False
         self.waiting: dict[int, Wait] = {}
         self._input = input
@@ -177,8 +179,9 @@ class Decider:
         self._saga_effects: dict[str, Effect] = {}
         """What may have to be undone in sagas, by its key."""
         self._by_hand: list[Wait] = []
-        self._abandoned: set[int] = set()
-        """n of children that the code no longer waits for and that have not ended. What they did may need undoing."""
+        self._abandoned: dict[int, str] = {}
+        """Children that the code no longer waits for and that have not ended: their keys, by n. What they did may need
+        undoing."""
         self._sagas = 0
         self._left_tasks_cancelled = self._undo_left_to_run = False
         self._saga_failure: Finish | None = None
@@ -214,6 +217,7 @@ class Decider:
             log_limits=log_limits,
             fence=run.fence,
             on_bug=on_bug,
+            is_child=run.parent_id is not None,
         )
 
     # What the owner of the run calls.
@@ -280,12 +284,14 @@ class Decider:
         loop.now = max(loop.now, outcome.at)
         wait = self.waiting.pop(n, None)
         if wait is None:
-            self._abandoned.discard(n)
+            is_awaited = self._end_abandoned(n, outcome.state)
             if n in self._dropped:
                 # The code gave the step up in this very turn. It has ended, so there is nothing to cancel.
                 self._dropped.remove(n)
             elif self._recorded is not None:
                 self._recorded.keep(outcome)
+            if is_awaited:
+                self._run()
             return self.seq
         self._resolve(wait, outcome, whole=whole or self._replaying)
         self._run()
@@ -360,6 +366,8 @@ class Decider:
             issued.append(issue)
             if wait.timer is not None or not wait.future.done():
                 self.waiting[n] = wait
+            elif wait.kind is _UNDO and self._finish is not None and self._finish.how == "succeeded":
+                self._dropped.append(n)
         self.last_n = n
         if mailbox.answered:
             ended += [(wait.n, seq, payload) for wait, seq, payload in mailbox.answered]
@@ -441,9 +449,9 @@ class Decider:
         issue = Issue(0, key, kind, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         if detached:
             return self._ask(Wait(key, kind, workflow.name, Future(loop=loop), RUN_ID, issue))
-        self._undoable = True
         wait = Wait(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
         wait.joins = workflow.joins
+        self._note_undoable(wait, None, b"")
         return self._ask(wait)
 
     def wait_signal(self, signal: AuthoredSignal[Any]) -> Wait:
@@ -510,7 +518,7 @@ class Decider:
     def _abandon(self, wait: Wait) -> None:
         """Ask a child to cancel itself. Its step stays open until the child has ended, because what it did may need
         undoing."""
-        self._abandoned.add(wait.n)
+        self._abandoned[wait.n] = wait.key
         if not self._replaying:
             self._cancelled.append(wait.n)
 
@@ -519,12 +527,13 @@ class Decider:
     def _note_undoable(
         self,
         wait: Wait,
-        undo: AuthoredStep[Any, Any],
+        undo: AuthoredStep[Any, Any] | None,
         raw: bytes,
         *,
         undo_failed: bool = False,
         by_hand: bool = False,
     ) -> None:
+        """Note what the code asks for, if it can be undone. `undo` is None for a child."""
         self._undoable = True
         self._asked_undoable += 1
         scope = open_scope() if self._sagas else None
@@ -575,9 +584,13 @@ class Decider:
     def leave_saga(self) -> None:
         self._sagas -= 1
 
-    def undo(self, effect: Effect) -> Wait:
-        """Ask for the undo of an effect. It is a step like any other."""
-        step, raw = effect.undo, effect.undo_input()
+    def undo(self, effect: Effect, error: BaseException) -> Future[Any]:
+        """Ask for the undo of an effect, and return the future of its end. It is a step like any other. `error` is why
+        the effect is undone."""
+        step = effect.undo
+        if step is None:
+            return self._undo_child(effect, error)
+        raw = effect.undo_input()
         arguments = None
         try:
             arguments = step.shape.decode_whole(raw)
@@ -587,7 +600,38 @@ class Decider:
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.after_stop = effect.after_stop
-        return self._ask(Wait(key, _CALL, step.name, Future(loop=self._loop), None, issue))
+        return self._ask(Wait(key, _CALL, step.name, Future(loop=self._loop), None, issue)).future
+
+    def _undo_child(self, effect: Effect, error: BaseException) -> Future[Any]:
+        """Ask a child to undo itself. A child that the code gave up is cancelled, and undoes itself then; so wait for its
+        end first. A run that may only have been joined is not waited for: it may have another owner."""
+        wait: Wait = effect.wait
+        undone: Future[Any] = Future(loop=self._loop)
+        if effect.state is not _SUCCEEDED:
+            if wait.n in self._abandoned and not wait.joins:
+                effect.undone, effect.cause = undone, error
+            else:
+                undone.set_result(None)
+            return undone
+        key = undo_key(effect.key)
+        issue = Issue(0, key, _CHILD, wait.name, after_seq=self.seq)
+        issue.child_undo = ChildUndo(0, wait.n, codec.encode_error(error), wait.joins)
+        return self._ask(Wait(key, _CHILD, wait.name, undone, None, issue)).future
+
+    def _end_abandoned(self, n: int, state: StepState) -> bool:
+        """Note the end of a child that the code gave up. True if a saga waited for it. If the child has succeeded after
+        all, the saga undoes it now; otherwise it has undone itself."""
+        effect = self._saga_effects.get(self._abandoned.pop(n, ""))
+        if effect is None:
+            return False
+        effect.state, undone, cause = state, effect.undone, effect.cause
+        if undone is None or cause is None:
+            return False
+        if state is _SUCCEEDED:
+            self._undo_child(effect, cause).add_done_callback(lambda future: _pass_on(future, undone))
+        else:
+            undone.set_result(None)
+        return True
 
     @property
     def ending(self) -> bool:
@@ -801,7 +845,14 @@ class Decider:
         for wait in self._new:
             if wait.issue is not None and wait.kind is not _UNDO and wait is not self._deadline:
                 return True
+        if any(self._is_awaited(key) for key in self._abandoned.values()):
+            return True
         return any(wait is not self._deadline for wait in self.waiting.values())
+
+    def _is_awaited(self, key: str) -> bool:
+        """True if a saga waits for the end of this child, which the code gave up."""
+        effect = self._saga_effects.get(key)
+        return effect is not None and effect.undone is not None
 
     def _waits_for_given_up(self) -> Drift | None:
         """Return a drift if the code waits for a step that it once gave up. Such a step is never delivered, so the code
@@ -908,9 +959,11 @@ class Decider:
                 pass  # the run has ended already
         if self._updates is not None:
             self._end_updates(self._updates, finish)
+        # What the code added by hand is recorded of a child that succeeds, too, because its parent may undo it.
+        keeps_undos = undoing or (self._is_child and finish.how == "succeeded")
         for wait in self._new:
             if wait.issue is not None and (
-                wait.timer is not None or not wait.future.done() or (wait.kind is _UNDO and not undoing)
+                wait.timer is not None or not wait.future.done() or (wait.kind is _UNDO and not keeps_undos)
             ):
                 wait.issue = None
         for wait in self.waiting.values():
@@ -918,7 +971,7 @@ class Decider:
                 continue
             if not (undoing and _outlives(wait.kind, wait.key)):
                 self._give_up(wait)
-            elif wait.kind is _CHILD:
+            elif wait.kind is _CHILD and not wait.key.startswith(UNDO_PREFIX):
                 self._cancelled.append(wait.n)
         self.waiting.clear()
         if not undoing:
@@ -949,6 +1002,17 @@ _ENDS = {
     "undoing": "did not succeed, and undoes itself,",
 }
 """How the code of a run ended, for those who called it."""
+
+
+def _pass_on(ended: Future[Any], to: Future[Any]) -> None:
+    """Let one future end as another one did."""
+    if to.done():
+        return
+    error = None if ended.cancelled() else ended.exception()
+    if error is None:
+        to.set_result(None)
+    else:
+        to.set_exception(error)
 
 
 def _outlives(kind: StepKind, key: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -67,23 +68,24 @@ def open_scope() -> Scope | None:
 
 
 class Effect:
-    """What one call in a saga may have done. Its place in the history decides when it is undone."""
+    """What one call in a saga may have done, or one child. Its place in the history decides when it is undone."""
 
     __slots__ = (
-        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "output", "state", "undo",
-        "undo_failed", "unsure", "wait",
+        "_host", "after_seq", "by_hand", "cause", "delivered_seq", "index", "input", "key", "output", "state", "undo",
+        "undo_failed", "undone", "unsure", "wait",
     )  # fmt: skip
 
     def __init__(
         self,
         wait: Wait,
-        undo: Step[Any, Any],
+        undo: Step[Any, Any] | None,
         input: bytes,
         host: Decider,
         *,
         undo_failed: bool = False,
         by_hand: bool = False,
     ) -> None:
+        """`undo` is None for a child: it undoes itself."""
         self.wait, self.undo, self.key, self.input, self._host = wait, undo, wait.key, input, host
         self.undo_failed, self.by_hand = undo_failed, by_hand
         self.after_seq, self.index = host.seq, 0
@@ -92,26 +94,38 @@ class Effect:
         self.state: StepState | None = None
         """How the call ended. None if it has not ended or was never issued, `cancelled` if the code gave it up."""
         self.unsure = False
+        self.undone: asyncio.Future[None] | None = None
+        """For a child that the code gave up, and that a saga undoes: done when the child has ended and is undone."""
+        self.cause: BaseException | None = None
+        """Why the saga undoes it."""
 
     def succeeded(self, raw: bytes) -> None:
         """Note that the call succeeded. `raw` is the result as it was recorded."""
-        self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
+        self.state, self.delivered_seq = StepState.SUCCEEDED, self._host.seq
+        if not self.is_child:
+            self.output = raw
 
     def failed(self, state: StepState, error: str | None) -> None:
         self.state, self.delivered_seq = state, self._host.seq
         self.unsure = codec.is_unsure(0, error)
 
     @property
+    def is_child(self) -> bool:
+        return self.undo is None
+
+    @property
     def may_have_happened(self) -> bool:
         """True if the call may have done something. It has not if all its attempts ended in an error of their own,
-        unless the step declares `undo_failed`."""
+        unless the step declares `undo_failed`. A child that failed has undone itself."""
+        if self.is_child:
+            return self.state in (StepState.SUCCEEDED, StepState.CANCELLED)
         if self.by_hand or self.state in (StepState.SUCCEEDED, StepState.CANCELLED):
             return True
         return self.state is StepState.FAILED and (self.unsure or self.undo_failed)
 
     @property
     def after_stop(self) -> bool:
-        return self.state is StepState.CANCELLED
+        return self.state is StepState.CANCELLED and not self.is_child
 
     @property
     def span(self) -> Span:

@@ -3,11 +3,15 @@
 No workflow code is replayed: the rows say what may have had an effect, what undoes it, and in which order. The plan is
 a pure function of the rows, which include the operators' signals. So whichever scheduler claims the run after a crash
 goes on with the same undos. `Undoing` has the interface of `Decider`, and the same scheduler drives both.
+
+A child that succeeded undoes itself, as a run of its own: the step that undoes it only asks for that, and ends when the
+child does. So each plan is about the steps of one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,11 +29,10 @@ from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
     UPDATE_PREFIX,
+    ChildUndo,
     Lane,
     Outcome,
-    Revoked,
     RunRow,
-    RunState,
     SignalRow,
     StepKind,
     StepRow,
@@ -42,34 +45,33 @@ if TYPE_CHECKING:
     from holdfast.workflow.step import Step as AuthoredStep
 
 
-class Family(msgspec.Struct):
-    """A child run with its steps, and its own children by n of the step that waits for each."""
-
-    run: RunRow
-    steps: Sequence[StepRow]
-    children: Mapping[int, Family] = {}
-
-
 class _UndoState(Enum):
+    LIVE = "live"
+    """The effect is that of a child which has not ended. Nobody knows yet whether there is anything to undo."""
     PENDING = "pending"
     ISSUED = "issued"
     DONE = "done"
     SKIPPED = "skipped"
     GAVE_UP = "gave up"
+    VOID = "void"
+    """There is nothing to undo: the child had done nothing, or has undone itself."""
+
+
+_RESOLVED = frozenset({_UndoState.DONE, _UndoState.SKIPPED, _UndoState.GAVE_UP, _UndoState.VOID})
 
 
 class _Leaf:
-    """One effect, and how far its undo is."""
+    """One effect, and how far its undo is. All that a child did is one effect."""
 
     __slots__ = (
         "after_stop",
         "error",
         "gave_up_seq",
         "input",
+        "is_child",
         "key",
         "needs",
         "own_n",
-        "part",
         "rows",
         "span",
         "state",
@@ -78,9 +80,10 @@ class _Leaf:
         "undo",
     )  # fmt: skip
 
-    def __init__(self, row: StepRow, key: str, part: _Part, *, undo: str, span: Span) -> None:
-        self.key, self.part, self.span, self.undo = key, part, span, undo
+    def __init__(self, row: StepRow, *, undo: str, span: Span) -> None:
+        self.key, self.span, self.undo = row.key, span, undo
         self.step, self.own_n, self.input = row.name, row.n, row.input or b"{}"
+        self.is_child = row.kind is StepKind.CHILD
         self.needs: tuple[str, ...] | None = None
         self.after_stop = False
         self.rows: set[int] = set()
@@ -92,69 +95,12 @@ class _Leaf:
 
     @property
     def resolved(self) -> bool:
-        return self.state in (_UndoState.DONE, _UndoState.SKIPPED, _UndoState.GAVE_UP)
+        return self.state in _RESOLVED
 
     def is_meant_by(self, n: int | None) -> bool:
-        """True if an operator who names step `n` means this effect. `n` can be a step of the undo, the step to be
-        undone, or the step that waits for the child in which the effect happened. None means every effect."""
-        return (
-            n is None or n in self.rows or n == (self.own_n if self.part.parent is None else self.part.top_n)
-        )
-
-
-class _Part:
-    """The effects of one run. The effects of each child are a part of their own, at the child's place."""
-
-    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
-
-    def __init__(self, run: RunRow, span: Span, parent: _Part | None = None, n: int = 0) -> None:
-        self.run, self.span, self.parent = run, span, parent
-        self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
-        """n of the child step, in the run that undoes itself, that this part belongs to."""
-        self.live = False
-        """The child has not ended yet. Nobody knows yet what it did and whether it undoes that itself."""
-        self.members: list[_Leaf | _Part] = []
-        self._begun: list[_Part] = []
-        self._left = 0
-        self._order: Reverse[_Leaf | _Part] = Reverse(())
-
-    @property
-    def resolved(self) -> bool:
-        return not self.live and self._left == 0
-
-    def restart(self) -> None:
-        """Put what is not resolved in order again."""
-        for member in self.members:
-            if isinstance(member, _Part):
-                member.restart()
-        left = [(member.span, member) for member in self.members if not member.resolved]
-        self._order, self._left, self._begun = Reverse(left), len(left), []
-
-    def ready(self) -> Iterator[_Leaf]:
-        for member in self._order.ready():
-            if isinstance(member, _Part):
-                self._begun.append(member)
-            else:
-                yield member
-        self._begun = [part for part in self._begun if not part.resolved]
-        for part in self._begun:
-            yield from part.ready()
-
-    def resolve(self, member: _Leaf | _Part) -> None:
-        self._order.resolve(member)
-        self._left -= 1
-        self.resolve_parent()
-
-    def resolve_parent(self) -> None:
-        if self.resolved and self.parent is not None:
-            self.parent.resolve(self)
-
-    def leaves(self) -> Iterator[_Leaf]:
-        for member in self.members:
-            if isinstance(member, _Part):
-                yield from member.leaves()
-            else:
-                yield member
+        """True if an operator who names step `n` means this effect. `n` can be a step of the undo, or the step to be
+        undone. None means every effect."""
+        return n is None or n in self.rows or n == self.own_n
 
 
 class _Instruction(msgspec.Struct):
@@ -175,8 +121,9 @@ class Undoing:
         *,
         lanes: Mapping[int, Lane],
         find: Callable[[str], AuthoredStep[Any, Any] | None],
-        children: Mapping[int, Family] | None = None,
+        children: Collection[int] = (),
     ) -> None:
+        """`children` are n of the steps that have a child of this run."""
         self.run, self.run_id, self.generation = run, run.id, run.generation
         self.seq = 0
         self.done = False
@@ -185,12 +132,18 @@ class Undoing:
         self.waiting: dict[int, Wait] = {}
         self.last_n = run.base_n
         self._lanes, self._find = lanes, find
-        self._children = children or {}
+        self._children = children
+        self._is_revoked = codec.end_of(run.error).by_n is not None
+        """The run had succeeded, and its parent wants it undone."""
+        self._revoked_seq = math.inf
+        """Where in the history it began to undo itself. What a saga undid before does not count."""
         self._ending: Literal["failed", "cancelled"] = "cancelled" if run.ending == "cancelled" else "failed"
-        self._root = _Part(run, span_of(0, 0, None))
         self._leaves: list[_Leaf] = []
+        self._order: Reverse[_Leaf] = Reverse(())
+        self._left = 0
+        """How many effects are not resolved yet."""
         self._issued: dict[int, _Leaf] = {}
-        self._live: dict[int, _Part] = {}
+        self._live: dict[int, _Leaf] = {}
         self._missing: list[tuple[_Leaf, WorkflowError]] = []
         """What the loaded code cannot undo, and why."""
         self._idle: set[int] = set()
@@ -201,7 +154,7 @@ class Undoing:
         self._to_cancel: list[int] = []
         self._replies: list[Reply] = []
         self._abandoned = False
-        self._undone = 0
+        self._undone = self._void = 0
         self._progress = run.progress
 
     # What the owner of the run calls.
@@ -216,6 +169,8 @@ class Undoing:
             and (instruction := _parsed(signal.payload)) is not None
         ]
         instructions.sort(key=lambda entry: entry[0])
+        if self._is_revoked and instructions:
+            self._revoked_seq = instructions[0][0]
         self.last_n = max((step.n for step in steps), default=self.last_n)
         self.seq = max(
             [step.delivered_seq or 0 for step in steps] + [signal.delivered_seq or 0 for signal in signals],
@@ -224,13 +179,12 @@ class Undoing:
         for signal in signals:
             if signal.delivered_seq and signal.update is not None and signal.answer is None:
                 self._refuse_update(signal.delivered_seq)  # the run was cancelled without its code
-        self._plan(self._root, "", self.run, steps, self._children)
-        self._leaves = list(self._root.leaves())
+        self._plan(steps)
         by_key = {leaf.key: leaf for leaf in self._leaves}
         for row in sorted(steps, key=lambda row: row.n):
             if row.n <= self.run.base_n:
                 continue
-            if row.kind is StepKind.CALL and row.key.startswith(UNDO_PREFIX):
+            if row.key.startswith(UNDO_PREFIX):
                 key, number = undone_key(row.key)
                 self._recall_try(row, by_key.get(key), number)
             elif row.kind is StepKind.CHILD:
@@ -242,8 +196,9 @@ class Undoing:
                     self._stale.append(row.n)
         for leaf in self._leaves:
             self._apply(leaf, instructions)
-        self._undone = sum(leaf.state in (_UndoState.DONE, _UndoState.SKIPPED) for leaf in self._leaves)
-        self._root.restart()
+        self._undone = sum(map(_is_undone, self._leaves))
+        self._void = sum(leaf.state is _UndoState.VOID for leaf in self._leaves)
+        self._restart()
 
     def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
         """Note how an undo or a child ended, and return the outcome's number in the history. Nobody reads the result,
@@ -253,20 +208,19 @@ class Undoing:
         self._idle.discard(n)
         if self.waiting.pop(n, None) is None:
             return self.seq
-        leaf, part = self._issued.pop(n, None), self._live.get(n)
+        leaf, live = self._issued.pop(n, None), self._live.pop(n, None)
         if leaf is not None:
             if state is StepState.SUCCEEDED:
-                self._resolve(leaf, _UndoState.DONE)
+                self._resolve(leaf, _undo_state(leaf, outcome.output))
             else:
                 leaf.error = outcome.error
                 self._resolve(leaf, _UndoState.GAVE_UP)
-        elif part is not None:
+        elif live is not None:
             if state is StepState.SUCCEEDED:
-                self.needs_reload = True  # what the child did is in its own rows
+                live.state = _UndoState.PENDING
+                self._restart()
             else:
-                del self._live[n]
-                part.live = False  # the child has undone itself
-                part.resolve_parent()
+                self._resolve(live, _UndoState.VOID)  # the child has undone itself
         return self.seq
 
     def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
@@ -284,7 +238,7 @@ class Undoing:
                     if leaf.state is _UndoState.GAVE_UP and leaf.is_meant_by(instruction.n):
                         leaf.state, leaf.error = _UndoState.PENDING, None
                 self._missing.clear()
-                self._root.restart()
+                self._restart()
             case "skip":
                 for leaf in self._leaves:
                     if leaf.is_meant_by(instruction.n) and (
@@ -305,8 +259,13 @@ class Undoing:
         return n in self.waiting
 
     def left(self) -> list[tuple[str, str, bytes]]:
-        """Return what is not undone yet: (key of the step, name of its undo, input of the undo)."""
-        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_undone(leaf)]
+        """Return what is not undone yet: (key of the step, name of its undo, input of the undo). A child undoes itself,
+        and is left out."""
+        return [
+            (leaf.key, leaf.undo, leaf.input)
+            for leaf in self._leaves
+            if not leaf.is_child and not _is_undone(leaf)
+        ]
 
     def take(self) -> Turn:
         """Return the undos that come next, or the end of the run. Raise UndoMissing or Unreadable if the loaded code
@@ -315,7 +274,7 @@ class Undoing:
         finish: Finish | None = None
         if not self.done:
             if self._abandoned:
-                finish = Finish(self._ending, error=self._error(), revoked=self._revoked())
+                finish = Finish(self._ending, error=self._error())
                 self._dropped += [*self.waiting, *self._stale]
                 self.waiting.clear()
             elif self._stale:
@@ -344,49 +303,43 @@ class Undoing:
 
     # Planning.
 
-    def _plan(
-        self, part: _Part, prefix: str, run: RunRow, steps: Iterable[StepRow], children: Mapping[int, Family]
-    ) -> None:
-        """Put the effects of one run into its part. `restart` puts them in order."""
-        undone = {
+    def _plan(self, steps: Sequence[StepRow]) -> None:
+        """Note what the run may have done. `_restart` puts it in order."""
+        kept = max(self.run.kept_n, self.run.base_n)
+        tried = {
             undone_key(row.key)[0]
             for row in steps
-            if row.state is StepState.SUCCEEDED and row.key.startswith(UNDO_PREFIX)
+            if row.kind is StepKind.CHILD and row.key.startswith(UNDO_PREFIX)
         }
-        kept = max(run.kept_n, run.base_n)
         for row in steps:
             if row.n <= kept or row.key.startswith(UNDO_PREFIX):
                 continue
-            if row.kind is StepKind.CHILD:
-                self._plan_child(part, prefix, row, children.get(row.n))
-                continue
-            if row.key in undone and part.parent is not None:
-                continue  # the child undid this itself, in a saga
-            leaf = self._leaf(row, prefix + row.key, part)
+            if row.kind is not StepKind.CHILD:
+                leaf = self._leaf(row)
+            elif row.n in self._children or row.key in tried:
+                leaf = self._child_leaf(row)
+            else:
+                leaf = None  # it was only joined: it has another owner, and is neither undone nor waited for here
             if leaf is not None:
-                part.members.append(leaf)
+                self._leaves.append(leaf)
 
-    def _plan_child(self, part: _Part, prefix: str, row: StepRow, family: Family | None) -> None:
-        """Plan what a child did. If the child succeeded, its effects are undone here. If it did not, it has undone
-        itself. A run that was only joined has another owner, so it is neither undone nor waited for here."""
-        if family is None:
-            return
-        child = _Part(family.run, span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
-        if part.parent is None and row.delivered_seq is None:
-            child.live = True
-            self._live[row.n] = child
-            part.members.append(child)
+    def _child_leaf(self, row: StepRow) -> _Leaf | None:
+        """Return what a child did. None if it did not succeed: then it has undone itself. If the code gave the step up,
+        the store knows how the child ended."""
+        leaf = _Leaf(row, undo=row.name, span=span_of(row.after_seq, row.n, row.delivered_seq))
+        if row.delivered_seq is None:
+            leaf.state = _UndoState.LIVE
+            self._live[row.n] = leaf
             if row.state not in STEP_ENDED:
                 self._to_cancel.append(row.n)
-        elif family.run.state is RunState.SUCCEEDED:
-            part.members.append(child)
-            self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
+            return leaf
+        return leaf if row.state is StepState.SUCCEEDED or row.delivered_seq == 0 else None
 
-    def _leaf(self, row: StepRow, key: str, part: _Part) -> _Leaf | None:
+    def _leaf(self, row: StepRow) -> _Leaf | None:
         """Return the effect that a step may have had. None if it had none, or if there is no undo for it."""
         lane = self._lanes.get(row.lane)
         if row.kind is StepKind.UNDO:
-            leaf = _Leaf(row, key, part, undo=row.name, span=instant(row.after_seq, row.n))
+            leaf = _Leaf(row, undo=row.name, span=instant(row.after_seq, row.n))
             leaf.needs = None if lane is None else lane.needs
             return leaf
         if (
@@ -396,12 +349,20 @@ class Undoing:
             or not _may_have_happened(row, lane.undo)
         ):
             return None
-        span = span_of(row.after_seq, row.n, row.delivered_seq)
-        leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
+        leaf = _Leaf(
+            row,
+            undo=lane.undo.removesuffix("!"),
+            span=span_of(row.after_seq, row.n, row.delivered_seq),
+        )
         output = row.output if row.state is StepState.SUCCEEDED else None
         leaf.input = undo_input(row.input, output, row.effect_key)
         leaf.after_stop = row.state is StepState.CANCELLED
         return leaf
+
+    def _restart(self) -> None:
+        """Put what is not resolved in order again."""
+        left = [(leaf.span, leaf) for leaf in self._leaves if not leaf.resolved]
+        self._order, self._left = Reverse(left), len(left)
 
     def _recall_try(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:
         """Note a recorded try to undo something. The tries come in their order, so the last one decides."""
@@ -416,7 +377,8 @@ class Undoing:
             self._issued[row.n] = leaf
             leaf.state = _UndoState.ISSUED
         elif row.state is StepState.SUCCEEDED:
-            leaf.state = _UndoState.DONE
+            is_earlier = self._is_revoked and row.after_seq < self._revoked_seq
+            leaf.state = _UndoState.VOID if is_earlier else _undo_state(leaf, row.output)
         elif row.delivered_seq == 0:
             leaf.state = _UndoState.PENDING  # this try was given up, so there is another one
         else:
@@ -438,7 +400,7 @@ class Undoing:
             if (
                 instruction.act == "skip"
                 and (gave_up or instruction.n is not None)
-                and leaf.state is not _UndoState.DONE
+                and leaf.state not in (_UndoState.DONE, _UndoState.VOID)
             ):
                 leaf.state = _UndoState.SKIPPED
             elif instruction.act == "retry" and gave_up:
@@ -448,8 +410,13 @@ class Undoing:
 
     def _issue(self) -> list[Issue]:
         issued: list[Issue] = []
-        for leaf in self._root.ready():
+        for leaf in self._order.ready():
             if leaf.state is not _UndoState.PENDING:
+                continue
+            if leaf.is_child:
+                issue = self._issued_as(leaf, Issue(0, "", StepKind.CHILD, leaf.undo))
+                issue.child_undo = ChildUndo(0, leaf.own_n, self.run.error)
+                issued.append(issue)
                 continue
             step = self._find(leaf.undo)
             if step is None:
@@ -463,30 +430,40 @@ class Undoing:
                 continue
             if leaf.needs is not None and leaf.needs != step.needs:
                 step = step.using(needs=leaf.needs)
-            self.last_n = n = self.last_n + 1
-            leaf.tries += 1
-            leaf.rows.add(n)
-            leaf.state = _UndoState.ISSUED
-            issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
+            issue = self._issued_as(leaf, Issue(0, "", StepKind.CALL, leaf.undo, leaf.input))
             issue.digest = codec.digest(leaf.input)
-            issue.step, issue.after_seq, issue.after_stop = step, self.seq, leaf.after_stop
-            issue.arguments = arguments
+            issue.step, issue.arguments, issue.after_stop = step, arguments, leaf.after_stop
             issued.append(issue)
-            self._issued[n] = leaf
-            self.waiting[n] = Wait(issue.key, issue.kind, issue.name, n=n)
         return issued
 
+    def _issued_as(self, leaf: _Leaf, issue: Issue) -> Issue:
+        """Number the next try to undo this effect, and wait for it."""
+        self.last_n = n = self.last_n + 1
+        leaf.tries += 1
+        leaf.rows.add(n)
+        leaf.state = _UndoState.ISSUED
+        issue.n, issue.key, issue.after_seq = n, undo_key(leaf.key, leaf.tries), self.seq
+        self._issued[n] = leaf
+        self.waiting[n] = Wait(issue.key, issue.kind, issue.name, n=n)
+        return issue
+
     def _resolve(self, leaf: _Leaf, state: _UndoState) -> None:
-        if state is not _UndoState.GAVE_UP:
+        if state is _UndoState.VOID:
+            self._void += 1
+        elif state is not _UndoState.GAVE_UP:
             self._undone += 1
         was_open = not leaf.resolved
         leaf.state = state
         if was_open:
-            leaf.part.resolve(leaf)
+            self._order.resolve(leaf)
+            self._left -= 1
 
     def _skip(self, leaf: _Leaf) -> None:
-        if leaf.state in (_UndoState.DONE, _UndoState.SKIPPED):
+        if leaf.state in (_UndoState.DONE, _UndoState.SKIPPED, _UndoState.VOID):
             return
+        if self._live.pop(leaf.own_n, None) is not None:
+            del self.waiting[leaf.own_n]
+            self._dropped.append(leaf.own_n)
         for n in leaf.rows & self._issued.keys():
             del self._issued[n], self.waiting[n]
             self._dropped.append(n)
@@ -495,43 +472,28 @@ class Undoing:
 
     def _finish(self) -> Finish | None:
         """Return how the run ends. None if something is not resolved yet."""
-        if not self._root.resolved:
+        if self._left:
             return None
         stuck = [leaf for leaf in self._leaves if leaf.state is _UndoState.GAVE_UP]
         if stuck:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
         how: Literal["undone", "failed", "cancelled"] = self._ending
-        if how == "failed" and self._leaves:
+        if how == "failed" and any(map(_is_undone, self._leaves)):
             how = "undone"
-        return Finish(how, error=self._error(), revoked=self._revoked())
+        elif self._is_revoked:
+            return Finish("succeeded", output=self.run.output)  # there was nothing to undo
+        return Finish(how, error=self._error())
 
     def _error(self) -> str | None:
-        """Return the error that ended the code, with n of the run's own steps that were undone. A retry of the run
-        needs them."""
-        undone = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_undone(leaf)]
+        """Return the error that ended the code, with n of the steps that were undone. A retry of the run needs them. The
+        rows of children say what became of those."""
+        undone = [leaf.own_n for leaf in self._leaves if not leaf.is_child and _is_undone(leaf)]
         return codec.with_undone(self.run.error, undone)
-
-    def _revoked(self) -> tuple[Revoked, ...]:
-        """Return the child runs of which something was undone, in themselves or in a child of theirs."""
-        found: dict[str, tuple[RunRow, list[int]]] = {}
-        for leaf in self._leaves:
-            if not _is_undone(leaf):
-                continue
-            part = leaf.part
-            while part.parent is not None:
-                _, undone = found.setdefault(part.run.id, (part.run, []))
-                if part is leaf.part:
-                    undone.append(leaf.own_n)
-                part = part.parent
-        return tuple(
-            Revoked(run.id, run.parent_id or "", codec.revoked_error(self.run_id, self.run.error, undone))
-            for run, undone in found.values()
-        )
 
     def _progress_made(self) -> str | None:
         """Return the run's progress as JSON if it has changed, else None."""
-        done, total = self._undone, len(self._leaves)
+        done, total = self._undone, len(self._leaves) - self._void
         if not total:
             return None
         note = f"{done} of {total} undone"
@@ -557,6 +519,12 @@ def _may_have_happened(row: StepRow, undo: str) -> bool:
 def _is_undone(leaf: _Leaf) -> bool:
     """True if the effect is undone, or an operator skipped its undo."""
     return leaf.state in (_UndoState.DONE, _UndoState.SKIPPED)
+
+
+def _undo_state(leaf: _Leaf, output: bytes | None) -> _UndoState:
+    """Return the state of an effect whose undo succeeded. The undo of a child returns whether there was anything to
+    undo."""
+    return _UndoState.VOID if leaf.is_child and output == b"false" else _UndoState.DONE
 
 
 def _parsed(payload: bytes) -> _Instruction | None:

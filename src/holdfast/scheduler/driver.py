@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.config import Config
 from holdfast.decider.decider import Decider
-from holdfast.decider.undo_plan import Family, Undoing
+from holdfast.decider.undo_plan import Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
 from holdfast.log_buffer import LogLimits
 from holdfast.model import RunState
@@ -25,8 +25,8 @@ async def replayed(
     decider: Decider | Undoing
     if run.state is RunState.UNDOING:
         lanes = {lane.id: lane for lane in await store.lanes()}
-        families = await _families(run.id, store)
-        decider = Undoing(run, lanes=lanes, children=families, find=registry.steps.get)
+        children = await store.child_steps(run.id)
+        decider = Undoing(run, lanes=lanes, children=children, find=registry.steps.get)
     else:
         workflow = code_of(workflows.get((run.workflow, run.version)), run.input)
         if workflow is None:
@@ -46,12 +46,3 @@ async def replayed(
         decider.close()
         raise
     return decider
-
-
-async def _families(run_id: str, store: Schedulers) -> dict[int, Family]:
-    """Return the run's children, each with its own children, by the number of the step that waits for it."""
-    found: dict[int, Family] = {}
-    for child in await store.child_histories(run_id):
-        if child.run.parent_n is not None:
-            found[child.run.parent_n] = Family(child.run, child.steps, await _families(child.run.id, store))
-    return found

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.decider.commands import Turn
 from holdfast.decider.decider import Decider
 from holdfast.decider.history import described, unreadable
-from holdfast.decider.undo_plan import Family, Undoing
+from holdfast.decider.undo_plan import Undoing
 from holdfast.errors import Bug, Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow
@@ -64,23 +64,17 @@ def fit(
     workflows: Workflows,
     find: Find,
     lanes: Mapping[int, Lane],
-    families: Mapping[int, Family] | None = None,
 ) -> Fit:
-    """Return where this run does not fit the workflows and steps that are loaded, and its markers. `families` are the
-    run's children. They are only needed if the run undoes itself."""
+    """Return where this run does not fit the workflows and steps that are loaded, and its markers. Each of its children
+    is a run of its own that is checked for itself, also while it is undone."""
     run = history.run
     if _is_undoing(run):
-        return Fit(_undos(history, find, lanes, families), {})
+        return Fit(_undos(history, find, lanes), {})
     workflow = code_of(workflows.get((run.workflow, run.version)), run.input)
     if workflow is None:
         return Fit([_unknown(run, workflows)], {})
     found, ways = _replay(history, workflow, find)
-    return Fit([*found, *_steps(history, find), *_undos(history, find, lanes, None)], ways)
-
-
-def needs_families(run: RunRow) -> bool:
-    """True if `misfits` needs the children of this run, too."""
-    return _is_undoing(run)
+    return Fit([*found, *_steps(history, find), *_undos(history, find, lanes)], ways)
 
 
 def _is_undoing(run: RunRow) -> bool:
@@ -177,11 +171,9 @@ def _deliver_rest(decider: Decider, history: ClaimedRun) -> dict[int, str]:
     return names
 
 
-def _undos(
-    history: ClaimedRun, find: Find, lanes: Mapping[int, Lane], families: Mapping[int, Family] | None
-) -> list[Misfit]:
+def _undos(history: ClaimedRun, find: Find, lanes: Mapping[int, Lane]) -> list[Misfit]:
     """Find the undos that the run needs, or would need if it failed now, and that this code cannot execute."""
-    plan = Undoing(history.run, lanes=lanes, find=find, children=families)
+    plan = Undoing(history.run, lanes=lanes, find=find)
     plan.replay(history.steps, [row for row in history.signals if row.delivered_seq])
     found: list[Misfit] = []
     for key, undo, raw in plan.left():

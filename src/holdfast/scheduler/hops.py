@@ -10,6 +10,7 @@ from holdfast.decider.finish import interrupted
 from holdfast.model import CANCEL, UNDO, NewSignal, RunState
 from holdfast.scheduler.owned_run import Owned
 from holdfast.store.answers import ClaimedRun
+from holdfast.store.children import RESUME
 from holdfast.store.operations import BeginUndo, Close, Hop
 
 
@@ -53,13 +54,15 @@ def _finish(hop: Hop, finish: Finish, owned: Owned, now: float) -> None:
     else:
         state = RunState(finish.how)
         hop.close = Close(state, finish.output, finish.error, now, owned.parent_id, owned.parent_n)
-        hop.revoked = finish.revoked
+        hop.close.ends_undo = owned.undo_n is not None
+        if owned.undo_n is not None:
+            hop.close.parent_n = owned.undo_n
 
 
 def _wake(run_id: str, key: str) -> NewSignal:
     """Return a signal that makes a scheduler claim the run again: a run that has an undelivered signal can be claimed.
     The run leaves memory with this commit, and it has to go on."""
-    return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')
+    return NewSignal(run_id, UNDO, key, RESUME)
 
 
 def is_empty(hop: Hop) -> bool:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider.commands import Issue
 from holdfast.environment import StoreClock
-from holdfast.model import NewRun, StepKind, StepState
+from holdfast.model import ChildUndo, NewRun, StepKind, StepState
 from holdfast.scheduler.owned_run import Owned, Seat, SeatedStep
 from holdfast.store.operations import Hop, NewStep
 from holdfast.store.schedulers import LaneKey, Schedulers
@@ -117,6 +120,8 @@ class Issuing:
                     self._set_timer(issue.ready_at, owned.run_id, issue.n)
                 elif issue.child is not None:
                     hop.children = [*hop.children, _child_run(owned, issue)]
+                elif issue.child_undo is not None:
+                    hop.child_undos = [*hop.child_undos, _child_undo(owned, issue.n, issue.child_undo)]
             if issue.effect is not None:
                 hop.effects = [*hop.effects, (issue.n, issue.effect)]
             rows.append(row)
@@ -129,6 +134,10 @@ def is_derived(child: NewRun) -> bool:
     """True if the child's id was made from its parent's id, and not chosen by the code. Hardly any other run has such
     an id."""
     return child.id.startswith(f"{child.parent_id}/")
+
+
+def _child_undo(owned: Owned, n: int, asked: ChildUndo) -> ChildUndo:
+    return replace(asked, n=n, error=codec.revoked_error(owned.run_id, n, asked.error))
 
 
 def _child_run(owned: Owned, issue: Issue) -> NewRun:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast import codec
 from holdfast.decider.commands import Issue
 from holdfast.decider.decider import Decider
 from holdfast.decider.undo_plan import Undoing
-from holdfast.model import DEFAULT_NAMESPACE, Outcome, RunRow, SignalRow
+from holdfast.model import DEFAULT_NAMESPACE, Outcome, RunRow, RunState, SignalRow
 from holdfast.scheduler.landmarks import Trace
 
 Arrival = Outcome | SignalRow
@@ -66,6 +67,7 @@ class Owned:
         "run_id",
         "signals_seen",
         "trace",
+        "undo_n",
         "workflow",
     )
 
@@ -86,6 +88,8 @@ class Owned:
         self.workflow, self.namespace = workflow, namespace
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
+        self.undo_n: int | None = None
+        """The step of the parent that waits until this run is undone."""
         self.inbox: list[Arrival] = []
         self.pending: set[int] = set()
         """The numbers of the steps whose outcomes are in the inbox or in the hop in flight. When the scheduler reads
@@ -102,7 +106,7 @@ class Owned:
     @classmethod
     def of(cls, run: RunRow, decider: Decider | Undoing) -> Owned:
         """Return a run that was just claimed."""
-        return cls(
+        owned = cls(
             run.id,
             run.fence,
             decider,
@@ -113,6 +117,8 @@ class Owned:
             workflow=run.workflow,
             namespace=run.namespace,
         )
+        owned.undo_n = codec.end_of(run.error).by_n if run.state is RunState.UNDOING else None
+        return owned
 
     def arrive(self, arrival: Arrival) -> bool:
         """Keep an outcome or a signal for the next hop. False if it is known already."""

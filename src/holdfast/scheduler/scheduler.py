@@ -140,6 +140,7 @@ class Scheduler:
             log_limits=self._log_limits,
             fence=1,
             on_bug=self._config.on_bug,
+            is_child=run.parent_id is not None,
         )
         owned = Owned(
             run.id,
@@ -505,7 +506,7 @@ class Scheduler:
             self._seat.begin(seated)
         if len(seated) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
             self._ring(Bell.STEPS)
-        if hop.children:
+        if hop.children or hop.child_undos:
             self._children_asked(owned, hop)
         if hop.sends or hop.cancelled:
             self._ring(Bell.OUTCOMES)
@@ -541,11 +542,11 @@ class Scheduler:
         if any(child.joins and not child.detached for child in hop.children):
             self.joining.add(owned.run_id)
             self.look_at_joins()  # the run that it joined may have ended before
-        if any(
+        if hop.child_undos or any(
             child.detached or child.retry_of is not None or not is_derived(child) for child in hop.children
         ):
-            # This commit may have ended the step: it only starts a run, another run had the id, or the previous child
-            # had succeeded.
+            # This commit may have ended the step: it only starts a run, another run had the id, the previous child had
+            # succeeded, or the child has nothing to undo.
             self._ring(Bell.OUTCOMES)
 
     async def _add_children(self, run_id: str) -> None:
@@ -590,6 +591,7 @@ class Scheduler:
             log_limits=old.log_limits,
             fence=owned.fence,
             on_bug=self._config.on_bug,
+            is_child=owned.parent_id is not None,
         )
         owned.inbox.clear()
         owned.pending.clear()

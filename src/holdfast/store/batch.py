@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Failure, LogPart, NewRun, Outcome, RunState, StepState
+from holdfast.model import ChildUndo, Failure, LogPart, NewRun, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.children import CANCEL_KEY, cancel_payload, start_children
+from holdfast.store.children import CANCEL_KEY, cancel_payload, start_children, undo_children, undo_ended
 from holdfast.store.database import Part, Session, StoreCall, transaction
 from holdfast.store.operations import (
     HandBack,
@@ -51,7 +51,6 @@ ORDER = (
     (Verb.send_signals, False),
     (Verb.note_runs, False),
     (Verb.end_child_steps, False),
-    (Verb.revoke_runs, False),
     (Verb.undo_runs, True),
     (Verb.alert_stuck_runs, False),
     (Verb.park_runs, True),
@@ -100,6 +99,7 @@ class Batch:
         self._more: dict[Verb, Rows] = {}
         self._held: dict[str, str] = {}
         self._children: list[NewRun] = []
+        self._child_undos: list[tuple[str, ChildUndo]] = []
         self._starts: list[Start] = []
         hops: list[Hop] = []
         steps: list[StepOp] = []
@@ -147,7 +147,7 @@ class Batch:
             self._add_waits(hop)
         for seq, answer, reply, at in hop.replies:
             self._add(Verb.answer_updates, (run_id, seq, answer, reply, at))
-        if hop.children or hop.cancelled or hop.effects:
+        if hop.children or hop.cancelled or hop.effects or hop.child_undos:
             self._add_family(hop)
         if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
             self._add(Verb.note_runs, (run_id, hop.progress, hop.published, hop.kept_n or 0))
@@ -204,11 +204,12 @@ class Batch:
         elif close.parent_id is not None:
             state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
             outcome = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
+            if close.ends_undo:
+                waiter = (close.parent_id, close.parent_n or 0)
+                outcome = undo_ended(hop.run_id, waiter, close.state)._replace(at=close.at)
             self._add(Verb.end_child_steps, outcome)
         elif close.state in _FAILED_RUN:
             self._add(Verb.note_failures, (hop.run_id, 0))
-        for one in hop.revoked:
-            self._add(Verb.revoke_runs, (one.run_id, one.parent_id, one.error, close.at))
 
     def _add_waits(self, hop: Hop) -> None:
         run_id = hop.run_id
@@ -226,6 +227,7 @@ class Batch:
 
     def _add_family(self, hop: Hop) -> None:
         self._children += hop.children
+        self._child_undos += [(hop.run_id, one) for one in hop.child_undos]
         payload = cancel_payload(hop.run_id)
         for n in hop.cancelled:
             self._add(Verb.cancel_children, (hop.run_id, n, CANCEL_KEY, payload))
@@ -297,7 +299,7 @@ class Batch:
     @property
     def is_single(self) -> bool:
         """True if the batch is written by one statement, which is atomic without a transaction."""
-        if self._starts or self._children or self._held or (self._logged and self._more):
+        if self._starts or self._children or self._child_undos or self._held or (self._logged and self._more):
             return False
         return len(self._more) + self.has_hops == 1
 
@@ -306,11 +308,10 @@ class Batch:
         """The runs and steps (run, n) that others may write at the same time, in the order in which all lock them.
         Nothing, if the batch writes them with one statement: that one locks them in this order itself."""
         parts = [self.recorded, *(self._more.get(verb, []) for verb in SHARED_STEPS)]
-        revoked = self._more.get(Verb.revoke_runs, [])
-        if sum(bool(part) for part in (*parts, revoked, self._held)) < 2:
+        if sum(bool(part) for part in (*parts, self._held)) < 2:
             return [], []
         steps = {(row[0], row[1]) for part in parts for row in part}
-        runs = {row[0] for part in (self.owned, revoked) for row in part} | self._held.keys()
+        runs = {row[0] for row in self.owned} | self._held.keys()
         return sorted(runs), sorted(steps)
 
     async def write(self, session: Session) -> list[Answer]:
@@ -329,6 +330,8 @@ class Batch:
                 await session.keep_logs(self.logged)
         if self._held:
             await self._hold(session)
+        if self._child_undos:
+            await undo_children(session, self._child_undos)
         if self._children:
             await start_children(session, self._children)
         if not self._starts:

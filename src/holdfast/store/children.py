@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast import codec
-from holdfast.errors import Conflict, RunCancelled, UnknownRun
-from holdfast.model import NewRun, RunState, StepState
+from holdfast.errors import Conflict, RunCancelled, UnknownRun, WrongState
+from holdfast.model import UNDO, ChildUndo, NewRun, RunState, StepState
 from holdfast.programs import name_of
 from holdfast.store import retries
 from holdfast.store.database import Session
@@ -21,6 +21,10 @@ from holdfast.store.verbs import Verb
 
 CANCEL_KEY = "cancel"
 """The key of the signal that asks a run to cancel itself. All requests have the same key, so the run gets it once."""
+
+
+RESUME = b'{"act": "resume"}'
+"""The payload of a signal that only wakes a run which undoes itself."""
 
 
 class ExistingRun(NamedTuple):
@@ -121,6 +125,52 @@ async def _go_on(session: Session, child: NewRun) -> bool:
         outcome = ended(known.id, (outcome.run_id, outcome.n), (known.state, known.output, known.error))
     await session.each(Verb.end_child_steps, [outcome])
     return True
+
+
+# --- undoing --------------------------------------------------------------------------------------------------------
+
+
+async def undo_children(session: Session, wanted: Sequence[tuple[str, ChildUndo]]) -> None:
+    """Let these children of runs, which have succeeded, undo themselves, and wake them. A step whose child has nothing to
+    undo ends at once."""
+    rows = sorted((run_id, one.child_n, one.error) for run_id, one in wanted)
+    undoing = {tuple(place): child for child, *place in await session.all(Verb.undo_children, rows)}
+    wakes = [
+        (undoing[run_id, one.child_n], UNDO, f"{run_id}#{one.n}", RESUME)
+        for run_id, one in wanted
+        if (run_id, one.child_n) in undoing
+    ]
+    await session.each(Verb.send_signals, wakes)
+    left = [(run_id, one) for run_id, one in wanted if (run_id, one.child_n) not in undoing]
+    places = [(run_id, one.child_n) for run_id, one in left]
+    found = await session.all(Verb.child_states, places)
+    known = {(parent, n): (child, state, error) for parent, n, child, state, error in found}
+    outcomes = []
+    for run_id, one in left:
+        waiter = run_id, one.n
+        if (run_id, one.child_n) in known:
+            child, state, error = known[run_id, one.child_n]
+            was_undone = codec.end_of(error).by_n is not None
+            # Otherwise there was nothing to undo, or the child has undone itself, or is about to.
+            outcomes.append(undo_ended(child, waiter, state if was_undone else RunState.SUCCEEDED))
+        elif one.joins:
+            outcomes.append(undo_ended("", waiter, RunState.SUCCEEDED))
+        else:
+            gone = UnknownRun("the child run is not in the store any more, so nobody knows what it did")
+            outcomes.append(_failed(*waiter, gone))
+    await session.each(Verb.end_child_steps, outcomes)
+
+
+def undo_ended(run_id: str, waiter: tuple[str, int], state: str) -> ChildOutcome:
+    """Return how a step ends that waited until this run was undone. `state` is how the run ended. The result of the step
+    is whether there was anything to undo."""
+    if state in (RunState.UNDONE, RunState.SUCCEEDED):
+        output = b"true" if state == RunState.UNDONE else b"false"
+        return ChildOutcome(*waiter, StepState.SUCCEEDED, output, None)
+    why = (
+        f"run {run_id!r} is {state}: somebody stopped its undoing, and the rest of what it did stays as it is"
+    )
+    return _failed(*waiter, WrongState(why))
 
 
 # --- deciding -------------------------------------------------------------------------------------------------------

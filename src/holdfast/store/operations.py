@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.model import (
+    ChildUndo,
     Failure,
     LogPart,
     NewRun,
     NewSignal,
     Outcome,
-    Revoked,
     RunState,
     StepKind,
     StepState,
@@ -55,6 +55,9 @@ class Close(msgspec.Struct):
     at: float
     parent_id: str | None = None
     parent_n: int | None = None
+    """The step of the parent that waits for this end: for the run itself, or for the undoing of the run."""
+    ends_undo: bool = False
+    """The run had succeeded, and its parent wanted it undone. `succeeded` means that there was nothing to undo."""
 
 
 class BeginUndo(msgspec.Struct):
@@ -111,8 +114,8 @@ class Hop(msgspec.Struct, gc=False):
     undo: BeginUndo | None = None
     kept_n: int | None = None
     """Steps up to this n are never undone from now on."""
-    revoked: Sequence[Revoked] = ()
-    """With `close`: runs below this one that had succeeded, and were undone together with it."""
+    child_undos: Sequence[ChildUndo] = ()
+    """Children to undo, each for a step of this hop."""
     park: bool = False
     """The run leaves the owner's memory: it has no owner then, and a higher fence."""
     logs: Sequence[LogPart] = ()

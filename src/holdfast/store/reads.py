@@ -34,6 +34,8 @@ class RunFilter(msgspec.Struct, kw_only=True):
     before: tuple[float, str] | None = None
     """A cursor: (created_at, id) of the last row that the caller has seen."""
     limit: int = 50
+    has_pages: bool = True
+    """False leaves out the pages of maps, except for those that wait for a person."""
 
     @property
     def is_narrow(self) -> bool:
@@ -170,7 +172,7 @@ def filter_values(where: RunFilter) -> tuple[Any, ...]:
     at, after = min(bounds, default=(None, None))
     tags = json.dumps(where.tags) if where.tags else None
     page = (list(where.states), where.workflow, at, after, tags, where.limit)
-    return (*page, where.namespace, where.since, where.error)
+    return (*page, where.namespace, where.since, where.error, where.has_pages)
 
 
 def _cursor(until: float | None) -> tuple[float, str] | None:

@@ -243,7 +243,12 @@ def plan(
         left.pop(row.key, None)
         undone = row.n in undone_by_run and row.key not in by_saga
         child = children.get(row.n)
-        place = None if undone or row.n in end.steps else _place(row, child, end)
+        if child is not None and row.key in by_saga:
+            place: int | None = (
+                _heard(row.delivered_seq, end) or None
+            )  # the saga undid it, and the code knows
+        else:
+            place = None if undone or row.n in end.steps else _place(row, child, end)
         if place is not None:
             kept[row.key] = (row.n, place or None)
             if child is not None and child.state is RunState.SUCCEEDED:

@@ -105,11 +105,9 @@ class Schedulers(Part):
         return [run_of(row) for row in rows]
 
     @look
-    async def child_histories(self, session: Session, run_id: str) -> list[ClaimedRun]:
-        """Return the run's children with their steps, from which the scheduler plans how to undo them."""
-        found = [ClaimedRun(run_of(row), [], []) for row in await session.rows(Verb.children, run_id)]
-        await _read_steps(session, found)
-        return found
+    async def child_steps(self, session: Session, run_id: str) -> frozenset[int]:
+        """Return n of the run's steps that have a child of this run. Other child steps have joined a run."""
+        return frozenset(row[0] for row in await session.rows(Verb.child_steps, run_id))
 
     async def number_lanes(self, lanes: Sequence[LaneKey]) -> list[int]:
         """Return the number of each of these lanes. New lanes get a number."""

@@ -118,8 +118,8 @@ def _ended(facts: Facts) -> str:
     error = parsed(run.error)
     if run.state is RunState.UNDONE and error.get("by"):
         return (
-            f"It succeeded, and what it did was undone later, together with run {error['by']}, which had started it: "
-            f"{command('why', error['by'])} says why."
+            f"It succeeded, and what it did was undone later, because run {error['by']}, which had started it, undid "
+            f"what it did or a part of it: {command('why', error['by'])} says why."
         )
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
@@ -249,8 +249,14 @@ def _undo_count(steps: Sequence[StepRow], lanes: Sequence[Lane], kept_n: int) ->
             )
         ):
             effects.add(step.key)
+    tried = {key: step for key, step in tried.items() if not _had_nothing_to_undo(step)}
     done = sum(step.state is StepState.SUCCEEDED for step in tried.values())
     return done, len(effects | tried.keys())
+
+
+def _had_nothing_to_undo(step: StepRow) -> bool:
+    """True for the undo of a child that turned out to have nothing to undo."""
+    return step.kind is StepKind.CHILD and step.output == b"false"
 
 
 def _undoing(facts: Facts) -> str:
@@ -261,6 +267,8 @@ def _undoing(facts: Facts) -> str:
         rest = _step(waits[0], facts) if waits else _undecided(facts)
         return f"It is undoing what it did, {done} of {total} done: {lower(rest)}"
     first = min(live, key=_urgency)
+    if first.kind is StepKind.CHILD:
+        return f"It is undoing what it did, {done + 1} of {total}: {lower(_step(first, facts))}"
     short = first.name.rsplit(".", 1)[-1]
     what = f"It is undoing what it did, {done + 1} of {total}: {short} undoes {undone_key(first.key)[0]}"
     more = f" ({len(live)} in parallel)" if len(live) > 1 else ""
@@ -296,9 +304,13 @@ def _stuck(facts: Facts) -> str:
     key, step = failed[0]
     message = parsed(step.error).get("message")
     more = f" (and {counted(len(failed) - 1, 'other undo')} gave up)" if len(failed) > 1 else ""
+    what = (
+        f"the child run of step {key} could not be undone"
+        if step.kind is StepKind.CHILD
+        else f"{step.name.rsplit('.', 1)[-1]}, the undo of {key}, gave up at attempt {step.attempt}"
+    )
     return (
-        f"It is stuck: {step.name.rsplit('.', 1)[-1]}, the undo of {key}, gave up at attempt {step.attempt}"
-        f"{f': {message}' if message else ''}{more}. Decide how it goes on: {retry} tries the undo again, "
+        f"It is stuck: {what}{f': {message}' if message else ''}{more}. Decide how it goes on: {retry} tries the undo again, "
         f"{command('skip', run.id, key, '--note', 'done by hand')} counts it as done, "
         f"{command('cancel', run.id, '--force')} stops undoing and leaves the rest as it is."
     )
@@ -466,6 +478,8 @@ def _child_of(step: StepRow, facts: Facts) -> RunRow | None:
 
 def _child(step: StepRow, facts: Facts) -> str:
     child, waited = _child_of(step, facts), ago(facts.now - step.issued_at)
+    if step.key.startswith(UNDO_PREFIX):
+        return _child_undo(step, facts)
     if step.n in facts.joins:
         joined = facts.joins[step.n]
         return (
@@ -476,14 +490,36 @@ def _child(step: StepRow, facts: Facts) -> str:
         return f"It has been waiting for {waited} for its child run {step.key} ({step.name})."
     if child.state in RUN_ENDED:
         return f"Its child run {child.id} has ended ({child.state}). {facts.staff.who_goes_on()}"
-    doing = {
-        RunState.PENDING: "which waits for a scheduler",
-        RunState.RUNNING: "which is running",
-        RunState.UNDOING: "which is undoing what it did",
-        RunState.HELD: "which is held",
-        RunState.STUCK: "which is stuck",
-    }[child.state]
+    doing = _CHILD_DOES[child.state]
     return f"It has been waiting for {waited} for its child run {child.id}, {doing}: {command('why', child.id)} says more."
+
+
+_CHILD_DOES = {
+    RunState.PENDING: "which waits for a scheduler",
+    RunState.RUNNING: "which is running",
+    RunState.UNDOING: "which is undoing what it did",
+    RunState.HELD: "which is held",
+    RunState.STUCK: "which is stuck",
+}
+
+
+def _child_undo(step: StepRow, facts: Facts) -> str:
+    """Explain a step that waits until a child is undone."""
+    key = undone_key(step.key)[0]
+    asked = next((row for row in facts.steps if row.key == key), None)
+    child = None if asked is None else _child_of(asked, facts)
+    saga = "" if facts.run.state is RunState.UNDOING else " What a saga did is being undone."
+    if child is None or child.state in RUN_ENDED:
+        ended = (
+            f"Its child run {key} is undone."
+            if child is None
+            else f"Its child run {child.id} is {child.state}."
+        )
+        return f"{ended}{saga} {facts.staff.who_goes_on()}"
+    return (
+        f"It has been waiting for {ago(facts.now - step.issued_at)} until its child run {child.id}, "
+        f"{_CHILD_DOES[child.state]}, is undone: {command('why', child.id)} says more.{saga}"
+    )
 
 
 def _executing(step: StepRow, facts: Facts) -> str:

@@ -165,10 +165,10 @@ def saga() -> Saga:
     is part of the outer one. Nothing interrupts the undoing: a timeout or cancellation that comes meanwhile is raised
     when it is done.
 
-    Child runs in it stay as they are: a child is undone when the whole run of its parent is. When the run itself is
-    cancelled or reaches its deadline, the saga does nothing: the whole run is undone, even if the code catches the
-    cancellation. If an undo gives up, the others are still tried; then the code goes no further, and the run is stuck:
-    it waits for a person.
+    A child run in it is undone in its place, as if its steps stood in the saga itself; one that still runs is cancelled
+    first. A run that was only started (`await night.start(…)`) or joined is not. When the run itself is cancelled or
+    reaches its deadline, the saga does nothing: the whole run is undone, even if the code catches the cancellation. If an
+    undo gives up, the others are still tried; then the code goes no further, and the run is stuck: it waits for a person.
     """
     return Saga()
 
@@ -198,7 +198,7 @@ async def _undo(host: Host, effects: list[Effect], error: BaseException) -> None
 
     while left:
         for effect in order.ready():
-            host.undo(effect).future.add_done_callback(on_end(effect))
+            host.undo(effect, error).add_done_callback(on_end(effect))
         wake = loop.create_future()
         try:
             await wake

@@ -26,7 +26,7 @@ class Reads(Asking):
         self._alike("logs_of", lambda s: s.store.reads.logs_of(run_id, [0, 1, 2]))
         self._alike("log_counts", lambda s: s.store.reads.log_counts(run_id))
         self._alike("children", lambda s: s.store.reads.children(run_id))
-        self._alike("child_histories", lambda s: s.store.schedulers.child_histories(run_id))
+        self._alike("child_steps", lambda s: s.store.schedulers.child_steps(run_id))
         self._alike("inherited", lambda s: s.store.reads.inherited(run_id))
         self._alike("joins", lambda s: s.store.reads.joins(run_id))
         self._alike("twins", lambda s: s.store.twins.twins(run_id))

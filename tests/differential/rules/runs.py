@@ -15,11 +15,11 @@ from holdfast.model import (
     UNDO,
     UPDATE_PREFIX,
     Answered,
+    ChildUndo,
     Failure,
     NewRun,
     NewSignal,
     Outcome,
-    Revoked,
     RunState,
     StepKind,
     StepState,
@@ -56,6 +56,7 @@ from tests.differential.questions import (
     parts,
     small,
 )
+from tests.differential.spec.rows import Run
 from tests.differential.subjects import HOUR, Subject
 from tests.store.made import deaths, end_overdue, reclaim
 
@@ -145,6 +146,23 @@ class Runs(Asking):
             ready_at=self._at(subject, due) if kind == "timer" else None,
         )
 
+    @staticmethod
+    def _child_undo(draw: Draw, run_id: str, n: int, children: list[int]) -> ChildUndo:
+        """Draw which of these children the step `n` undoes, and take it from the list."""
+        child = draw(st.sampled_from(children))
+        children.remove(child)
+        error = json.dumps({"type": "undone", "message": "", "by": run_id, "by_n": n})
+        return ChildUndo(n, child, error, draw(st.booleans()))
+
+    @staticmethod
+    def _ways(run: Run, by_n: int | None) -> list[str]:
+        """Return the ways in which a hop of this run may go."""
+        ways = ["go on", "go on", "go on", "park", "continue"]
+        if run.state is RunState.RUNNING:
+            return [*ways, "succeeded", "failed", "cancelled", "undo"]
+        ways += ["undone", "stuck", "failed", "cancelled"]
+        return ways if by_n is None else [*ways, "undone", "succeeded"]
+
     def _hop(self, draw: Draw, grant: Grant) -> Make:
         """Draw a hop of a node that believes that it owns the run with this fence."""
         run_id, spec = grant.run_id, self.spec
@@ -192,12 +210,9 @@ class Runs(Asking):
         ]
         done = ended_here | {n for n, _ in delivered} | {n for n, _ in waits}
         left = [step.n for step in steps if step.delivered_seq is None and step.n not in done]
-        ways = ["go on", "go on", "go on", "park", "continue"]
-        if run.state is RunState.RUNNING:
-            ways += ["succeeded", "failed", "cancelled", "undo"]
-        else:
-            ways += ["undone", "stuck", "failed", "cancelled"]
-        way = draw(st.sampled_from(ways))
+        by_n = spec.undone_by_n(run) if run.state is RunState.UNDOING else None
+        waiter = run.parent_n if by_n is None else by_n
+        way = draw(st.sampled_from(self._ways(run, by_n)))
         closing = way in set(RunState)
         unread: tuple[int, ...] = ()
         if way == "continue":
@@ -213,18 +228,21 @@ class Runs(Asking):
         dropped = [n for n in left if (closing and way != "stuck") or (way == "go on" and draw(small) == 0)]
         makers: list[Callable[[Subject | None], NewStep]] = []
         children: list[NewRun] = []
+        child_undos: list[ChildUndo] = []
+        children_of = [step.n for step in steps if step.kind is StepKind.CHILD]
+        cancelled = [n for n in children_of if draw(st.booleans())]
         if not closing and way not in {"undo", "continue"}:
             first = max([run.base_n, *(step.n for step in steps)], default=0) + 1
             for n in range(first, first + draw(st.integers(0, 2))):
                 makers.append(self._new_step(draw, n))
                 kind = makers[-1](None).kind
-                if kind in (StepKind.CHILD, StepKind.START):
+                if kind is StepKind.CHILD and children_of and draw(st.booleans()):
+                    child_undos.append(self._child_undo(draw, run_id, n, children_of))
+                elif kind in (StepKind.CHILD, StepKind.START):
                     detached = kind is StepKind.START
                     children.append(self._new_run(draw, (run_id, n), detached=detached))
                 elif makers[-1](None).state is StepState.RUNNING:
                     self._grant(Grant(grant.node, run_id, n, 1))
-        children_of = [step.n for step in steps if step.kind is StepKind.CHILD]
-        cancelled = [n for n in children_of if draw(st.booleans())]
         progress, kept_n = draw(st.sampled_from(((None, None), ("half", 1)))) if not closing else (None, None)
         closed = None
         if closing:
@@ -233,9 +251,6 @@ class Runs(Asking):
         effects = [
             (one.n, f"before::{one.key}") for one in (make(None) for make in makers) if draw(small) == 0
         ]
-        revoked = []
-        if closing and way != "succeeded" and draw(st.booleans()):
-            revoked = [Revoked(one, run_id, "boom") for one in self._runs() if draw(st.booleans())]
         sends = []
         if way == "undo":
             self.made += 1
@@ -276,11 +291,11 @@ class Runs(Asking):
                 cancelled=cancelled,
                 progress=progress,
                 kept_n=kept_n,
-                close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
+                close=Close(*closed, at, run.parent_id, waiter, by_n is not None) if closed else None,
                 next_input=b"next" if way == "continue" else None,
                 unread=unread,
                 undo=BeginUndo("failed", "boom") if way == "undo" else None,
-                revoked=revoked,
+                child_undos=child_undos,
                 park=way == "park",
                 logs=parts(logged_too, at),
             )

@@ -38,6 +38,8 @@ class Base:
         self.journal: list[tuple[str, str, str | None, float]] = []
         """(actor, verb, run, at)."""
         self.lanes: dict[int, tuple[str, str]] = {}
+        self.undoable: set[int] = set()
+        """Lanes of steps that have an undo."""
         """(step name, dependency)."""
         self.breakers: dict[str, Breaker] = {}
         self.holds: dict[tuple[str, str], float] = {}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, STEP_ENDED, STEP_LIVE, By
-from holdfast.model import CANCEL, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
+from holdfast.model import CANCEL, UNDO, ChildUndo, NewRun, NewSignal, Outcome, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.batch import counts_of
 from holdfast.store.operations import (
@@ -27,6 +26,7 @@ from tests.differential.spec.rows import (
     CONFLICT,
     NEVER,
     SECOND,
+    WRONG_STATE,
     Alert,
     Listed,
     Refused,
@@ -101,12 +101,14 @@ class Commits(Retries):
     def _ask_children(self, op: Hop) -> None:
         for n, effect in op.effects:
             self._put(self.steps[op.run_id, n]._replace(effect=effect))
-        for child in op.children:
-            self._start_child(child)
         asked = {(op.run_id, n) for n in op.cancelled}
         for run in list(self.runs.values()):
             if (run.parent_id, run.parent_n) in asked:
                 self._send(NewSignal(run.id, CANCEL, "cancel", b""))
+        for one in op.child_undos:
+            self._undo_child(op.run_id, one)
+        for child in op.children:
+            self._start_child(child)
 
     def _start_child(self, child: NewRun) -> None:
         """Start a child. If another run has its id, the step joins that run or fails. It can join only a run with the
@@ -311,7 +313,6 @@ class Commits(Retries):
             )
         if op.close is not None:
             self._close(self.runs[op.run_id], op.close)
-            self._revoke(op.revoked, op.close.at)
         run = self.runs[op.run_id]
         if op.undo is not None:
             self._put(
@@ -437,18 +438,59 @@ class Commits(Retries):
             if close.state in {RunState.FAILED, RunState.UNDONE}:
                 self.failures.append((run.id, 0))
             return
+        if close.ends_undo:
+            self._end_undo((close.parent_id, close.parent_n or 0), close.state)
+            return
         good = close.state is RunState.SUCCEEDED
         self._end_parents_step(
             run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error
         )
 
-    def _revoke(self, revoked: Sequence[Revoked], at: float) -> None:
-        """Mark children as undone that had succeeded, because the run above them undid what they did."""
-        for one in revoked:
-            run = self.runs.get(one.run_id)
-            if run is not None and run.state is RunState.SUCCEEDED and run.parent_id == one.parent_id:
-                moved = moved_run(run, "revoke", By.SCHEDULER, output=None, error=one.error, finished_at=at)
-                self._put(moved)
+    def _undo_child(self, run_id: str, asked: ChildUndo) -> None:
+        """Let a child that has succeeded undo itself, and wake it. If there is nothing to undo, the step ends at once."""
+        found = [
+            run for run in self.runs.values() if (run.parent_id, run.parent_n) == (run_id, asked.child_n)
+        ]
+        place = run_id, asked.n
+        if not found:
+            if asked.joins:
+                self._end_child_step(place, StepState.SUCCEEDED, b"false", None)
+            else:
+                self._end_child_step(place, StepState.FAILED, None, CONFLICT)
+            return
+        (child,) = found
+        undoable = any(
+            step.lane in self.undoable or step.kind in (StepKind.CHILD, StepKind.UNDO)
+            for step in self.steps_of(child.id)
+        )
+        if child.state is RunState.SUCCEEDED and undoable:
+            moved = moved_run(
+                child, "revoke", By.SCHEDULER, ending="failed", error=asked.error, finished_at=None
+            )
+            self._put(moved)
+            self._send(NewSignal(child.id, UNDO, f"{run_id}#{asked.n}", b'{"act": "resume"}'))
+        elif self.undone_by_n(child) is None:
+            self._end_child_step(place, StepState.SUCCEEDED, b"false", None)
+        else:
+            self._end_undo(place, child.state)
+
+    def _end_undo(self, place: tuple[str, int], state: RunState) -> None:
+        """End the step that waited until a child was undone."""
+        if state in (RunState.UNDONE, RunState.SUCCEEDED):
+            undone = b"true" if state is RunState.UNDONE else b"false"
+            self._end_child_step(place, StepState.SUCCEEDED, undone, None)
+        else:
+            self._end_child_step(place, StepState.FAILED, None, WRONG_STATE)
+
+    @staticmethod
+    def undone_by_n(run: Run) -> int | None:
+        """Return the step of the parent that waits, or waited, until this run is undone."""
+        try:
+            found = json.loads(run.error or "{}")
+        except ValueError:
+            return None
+        by_n: int | None = found.get("by_n") if isinstance(found, dict) else None
+        return by_n
 
     def _raise(self, kind: str, level: str, key: str, run_id: str | None = None, times: int = 1) -> None:
         """Raise an alert, or count it if one with its key is open."""

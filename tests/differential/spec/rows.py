@@ -11,6 +11,7 @@ from holdfast.model import DEFAULT_NAMESPACE, RunState, StepKind, StepState, Twi
 CANCELLED = "holdfast.errors.RunCancelled"
 """The error that the store itself records in the parent's step when a pending child is cancelled."""
 CONFLICT = "holdfast.errors.Conflict"
+WRONG_STATE = "holdfast.errors.WrongState"
 """The error of a step whose child has the id of another run, or should go on from a run that has not ended."""
 SECOND = 1 / 3600
 NEVER = 1e9

@@ -24,11 +24,11 @@ WHERE (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.created_at DESC, r.id DESC LIMIT $6
 
--- Those whose ids are between $10 and $11, and after $12, by their ids. $3 and $4 are the cursor before which they were
+-- Those whose ids are between $11 and $12, and after $13, by their ids. $3 and $4 are the cursor before which they were
 -- started.
 -- name: meant_runs_beginning
 SELECT {meant(r)} FROM holdfast.runs r
-WHERE r.id >= $10 AND r.id < $11 AND r.id > $12
+WHERE r.id >= $11 AND r.id < $12 AND r.id > $13
   AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.id LIMIT $6

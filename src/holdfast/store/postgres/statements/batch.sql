@@ -134,13 +134,6 @@ FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::floa
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind IN ('child', 'start')
 
--- The output is removed. Only the parent's step keeps what the run returned.
--- name: revoke_runs
-UPDATE holdfast.runs r SET state = 'undone', output = NULL, error = u.error, finished_at = to_timestamp(u.at),
-                  fence = r.fence + 1
-FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[]) u(id, parent_id, error, at)
-WHERE r.id = u.id AND r.parent_id = u.parent_id AND r.state = 'succeeded'
-
 -- A run that waits for nothing becomes pending again, so that it is claimed. Two nodes that begin the same run have the
 -- same fence, so the owner is compared, too.
 -- name: park_runs

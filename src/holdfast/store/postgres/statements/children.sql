@@ -26,6 +26,27 @@ CROSS JOIN LATERAL (
     SELECT id FROM holdfast.runs WHERE parent_id = u.parent_id AND parent_n = u.parent_n AND finished_at IS NULL OFFSET 0) r
 ON CONFLICT (run_id, name, key) DO NOTHING
 
+-- Lets children that have succeeded undo themselves. One of which nothing can be undone stays as it is. All batches of all
+-- nodes lock the children in the order of their ids.
+-- name: undo_children
+WITH found AS (
+    SELECT r.id, u.error FROM unnest($1::text[], $2::int[], $3::text[]) u(parent_id, parent_n, error)
+    JOIN holdfast.runs r ON r.parent_id = u.parent_id AND r.parent_n = u.parent_n
+    WHERE r.state = 'succeeded' AND {undoable(r)}
+    ORDER BY r.id FOR NO KEY UPDATE OF r)
+UPDATE holdfast.runs r SET state = 'undoing', ending = 'failed', error = found.error, finished_at = NULL,
+                  fence = r.fence + 1
+FROM found WHERE r.id = found.id
+RETURNING r.id, r.parent_id, r.parent_n
+
+-- name: child_states
+SELECT r.parent_id, r.parent_n, r.id, r.state, r.error
+FROM unnest($1::text[], $2::int[]) u(parent_id, parent_n)
+JOIN holdfast.runs r ON r.parent_id = u.parent_id AND r.parent_n = u.parent_n
+
+-- name: child_steps
+SELECT parent_n FROM holdfast.runs WHERE parent_id = $1 AND parent_n IS NOT NULL ORDER BY parent_n
+
 -- name: due_joins
 SELECT j.run_id, j.waiter_id, j.waiter_n, r.state, r.output, r.error
 FROM holdfast.joins j LEFT JOIN holdfast.runs r ON r.id = j.run_id

@@ -40,3 +40,9 @@ EXISTS (SELECT FROM holdfast.nodes WHERE id = {node} AND retired_at IS NULL)
 -- fragment: next_priority(p)
 (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = {p}.lane AND s.priority < {p}.priority
  ORDER BY s.priority DESC LIMIT 1)
+
+-- Something that this run did may have to be undone: it called a step that has an undo, added an undo by hand, or has
+-- children.
+-- fragment: undoable(r)
+EXISTS (SELECT 1 FROM holdfast.steps s LEFT JOIN holdfast.lanes l ON l.id = s.lane
+        WHERE s.run_id = {r}.id AND (s.kind IN ('child', 'undo') OR l.undo <> ''))

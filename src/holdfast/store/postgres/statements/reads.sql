@@ -11,13 +11,18 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
 (CASE WHEN {r}.state = 'stuck' THEN CASE WHEN holdfast.is_json(convert_to({r}.note, 'UTF8')) THEN {r}.note::jsonb ->> 'type' END
       WHEN holdfast.is_json(convert_to({r}.error, 'UTF8')) THEN {r}.error::jsonb ->> 'type' END)
 
--- True if the run fits the filters: states, workflow, tags, namespace and class of its error.
+-- True for the page of a map that waits for nobody. `PREFIX` of workflow/pages.py is the beginning of its input.
+-- fragment: is_quiet_page(r)
+({r}.parent_id IS NOT NULL AND {r}.state NOT IN ('held', 'stuck') AND substring({r}.input FROM 1 FOR 9) = '{"$page":'::bytea)
+
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count.
 -- fragment: is_meant(r)
 ((cardinality($1::text[]) = 0 OR {r}.state = ANY($1))
  AND ($2::text IS NULL OR {r}.workflow = $2 OR right({r}.workflow, length($2) + 1) = '.' || $2)
  AND ($5::jsonb IS NULL OR {r}.tags::jsonb @> $5)
  AND ($7::text IS NULL OR {r}.namespace = $7)
- AND ($9::text IS NULL OR {error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9))
+ AND ($9::text IS NULL OR {error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9)
+ AND ($10::boolean OR NOT {is_quiet_page({r})}))
 
 -- The newest runs before the cursor (created_at, id), and not before $8.
 -- name: runs
@@ -26,9 +31,9 @@ WHERE (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::te
   AND created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT $6
 
--- The same, of those whose ids are between $10 and $11. OFFSET 0 keeps the planner from reading the runs by their time.
+-- The same, of those whose ids are between $11 and $12. OFFSET 0 keeps the planner from reading the runs by their time.
 -- name: runs_beginning
-SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $10 AND id < $11 OFFSET 0) r
+SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $11 AND id < $12 OFFSET 0) r
 WHERE (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.created_at DESC, r.id DESC LIMIT $6

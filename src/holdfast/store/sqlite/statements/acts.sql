@@ -23,11 +23,11 @@ SELECT {meant(runs)} FROM runs INDEXED BY runs_newest
 WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
--- Those whose ids are between ?10 and ?11, and after ?12, by their ids. ?3 and ?4 are the cursor before which they were
+-- Those whose ids are between ?11 and ?12, and after ?13, by their ids. ?3 and ?4 are the cursor before which they were
 -- started.
 -- name: meant_runs_beginning
 SELECT {meant(runs)} FROM runs
-WHERE id >= ?10 AND id < ?11 AND id > ?12 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+WHERE id >= ?11 AND id < ?12 AND id > ?13 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY id LIMIT ?6
 

@@ -78,11 +78,6 @@ WHERE id = ?1
 UPDATE steps SET state = ?3, output = ?4, error = ?5, finished_at = coalesce(?6, store_now()), fence = fence + 1
 WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting' AND +kind IN ('child', 'start')
 
--- The output is removed. Only the parent's step keeps what the run returned.
--- name: revoke_runs
-UPDATE runs SET state = 'undone', output = NULL, error = ?3, finished_at = ?4, fence = fence + 1
-WHERE id = ?1 AND +parent_id = ?2 AND +state = 'succeeded'
-
 -- A run that waits for nothing becomes pending again, so that it is claimed. Two nodes that begin the same run have the
 -- same fence, so the owner is compared, too.
 -- name: park_runs

@@ -21,6 +21,18 @@ SELECT id, '$cancel', ?3, ?4, store_now() FROM runs INDEXED BY runs_parent
 WHERE parent_id = ?1 AND parent_n = ?2 AND finished_at IS NULL
 ON CONFLICT (run_id, name, key) DO NOTHING
 
+-- Lets a child that has succeeded undo itself. One of which nothing can be undone stays as it is.
+-- name: undo_children
+UPDATE runs SET state = 'undoing', ending = 'failed', error = ?3, finished_at = NULL, fence = fence + 1
+WHERE parent_id = ?1 AND parent_n = ?2 AND +state = 'succeeded' AND {undoable(runs)}
+RETURNING id, parent_id, parent_n
+
+-- name: child_states
+SELECT parent_id, parent_n, id, state, error FROM runs INDEXED BY runs_parent WHERE parent_id = ?1 AND parent_n = ?2
+
+-- name: child_steps
+SELECT parent_n FROM runs INDEXED BY runs_parent WHERE parent_id = ?1 AND parent_n IS NOT NULL ORDER BY parent_n
+
 -- name: due_joins
 SELECT j.run_id, j.waiter_id, j.waiter_n, r.state, r.output, r.error
 FROM joins j LEFT JOIN runs r ON r.id = j.run_id

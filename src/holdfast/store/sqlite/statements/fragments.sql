@@ -47,3 +47,9 @@ CASE WHEN {r}.state <> 'running'
        OR EXISTS (SELECT 1 FROM steps WHERE run_id = {r}.id AND +delivered_seq IS NULL)
        OR EXISTS (SELECT 1 FROM signals WHERE run_id = {r}.id AND delivered_seq IS NULL)
      THEN {r}.state ELSE 'pending' END
+
+-- Something that this run did may have to be undone: it called a step that has an undo, added an undo by hand, or has
+-- children.
+-- fragment: undoable(r)
+EXISTS (SELECT 1 FROM steps s LEFT JOIN lanes l ON l.id = s.lane
+        WHERE s.run_id = {r}.id AND (s.kind IN ('child', 'undo') OR l.undo <> ''))

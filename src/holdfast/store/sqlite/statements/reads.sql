@@ -8,14 +8,19 @@ SELECT {Run} FROM runs WHERE id = ?1
 json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
                   THEN iif({r}.state = 'stuck', {r}.note, {r}.error) END, '$.type')
 
--- True if the run fits the filters: states, workflow, tags, namespace and class of its error.
+-- True for the page of a map that waits for nobody. `PREFIX` of workflow/pages.py is the beginning of its input.
+-- fragment: is_quiet_page(r)
+({r}.parent_id IS NOT NULL AND substr({r}.input, 1, 9) = CAST('{"$page":' AS BLOB) AND +{r}.state NOT IN ('held', 'stuck'))
+
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count.
 -- fragment: is_meant(r)
 ((?1 = '[]' OR +{r}.state IN (SELECT value FROM json_each(?1)))
  AND (?2 IS NULL OR +{r}.workflow = ?2 OR substr({r}.workflow, -length(?2) - 1) = '.' || ?2)
  AND (?5 IS NULL OR (SELECT count(*) FROM json_each(?5) want JOIN json_each(coalesce({r}.tags, '{}')) have
                      ON have.key = want.key AND have.value = want.value) = (SELECT count(*) FROM json_each(?5)))
  AND (?7 IS NULL OR +{r}.namespace = ?7)
- AND (?9 IS NULL OR {error_class({r})} = ?9 OR substr({error_class({r})}, -length(?9) - 1) = '.' || ?9))
+ AND (?9 IS NULL OR {error_class({r})} = ?9 OR substr({error_class({r})}, -length(?9) - 1) = '.' || ?9)
+ AND (?10 OR NOT {is_quiet_page({r})}))
 
 -- The newest runs before the cursor (created_at, id), and not before ?8.
 -- name: runs
@@ -23,10 +28,10 @@ SELECT {Run} FROM runs INDEXED BY runs_newest
 WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
--- The same, of those whose ids are between ?10 and ?11.
+-- The same, of those whose ids are between ?11 and ?12.
 -- name: runs_beginning
 SELECT {Run} FROM runs
-WHERE id >= ?10 AND id < ?11 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+WHERE id >= ?11 AND id < ?12 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
