@@ -252,6 +252,26 @@ def parked_before_it_asked(stack: ExitStack) -> None:
     sql(stack, "free_runs", "ELSE 'pending' END", "ELSE runs.state END")
 
 
+@mutant("a checkpoint that was acknowledged is in the store", within=60)
+def checkpoints_are_not_written(stack: ExitStack) -> None:
+    sql(stack, "save_steps", "coalesce(?4, checkpoint)", "iif(?4 IS NULL, checkpoint, checkpoint)")
+
+
+@mutant("an attempt gets the checkpoint of an earlier one", within=60)
+def attempts_get_no_checkpoint(stack: ExitStack) -> None:
+    real = Agent._begin
+
+    def begin(self: Any, assignment: Any, checkpoint: Any = None, *, is_barred: bool = False) -> None:
+        real(self, assignment, None, is_barred=is_barred)
+
+    code(stack, Agent, "_begin", begin)
+
+
+@mutant("a step that is lost keeps its checkpoint", within=300)
+def lost_steps_lose_their_checkpoint(stack: ExitStack) -> None:
+    sql(stack, "reclaim_steps", "agent = NULL, state", "agent = NULL, checkpoint = NULL, state")
+
+
 # --- order and time ---------------------------------------------------------------------------------------------------
 
 

@@ -73,14 +73,20 @@ async def _have_effect(simulation: Simulation, tag: int, how: str) -> int:
             await asyncio.sleep(0.02)
             raise Stop("no")
         case "saves":
+            simulation.looks_for_checkpoint()
             if here.saved is None:
                 await here.save(tag)
-                if simulation.dice.random() < 0.5:
+                simulation.saved(tag)
+                if (drawn := simulation.dice.random()) < 0.4:
                     raise ConnectionError("after the checkpoint")
+                if drawn < 0.7:
+                    await asyncio.sleep(drawn * 2)
             else:
                 simulation.sometimes("an attempt found the checkpoint of an earlier one")
         case "hangs" if here.attempt == 1:
             await asyncio.sleep(30)
+        case "clings" if here.attempt == 1:
+            await _cling()
         case "slow":
             here.beat(0.5, "half")
             await asyncio.sleep(0.3 + simulation.dice.random())
@@ -112,6 +118,17 @@ async def _have_effect(simulation: Simulation, tag: int, how: str) -> int:
     if how == "lingers":
         await asyncio.sleep(simulation.dice.random())
     return _unstorable() if how == "unstorable" else tag
+
+
+async def _cling() -> None:
+    """Go on, whoever cancels this, until the attempt has ended in the store."""
+    simulation = ledger.simulation
+    while simulation.is_attempted():
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            simulation.sometimes("a step did not end when it was told to")
+    raise asyncio.CancelledError
 
 
 def _unstorable() -> Any:

@@ -116,6 +116,7 @@ SOMETIMES = (
     "a process was stopped before it got an answer",
     "the answer to a renewal was late",
     "the process of a step died",
+    "a step did not end when it was told to",
     "a failed run was reported",
     "a child was removed before its parent",
 )

@@ -14,8 +14,10 @@ from typing import Any
 from tests.simulation.parts.deadlines import Deadlines
 from tests.simulation.parts.deploys import Deploys
 from tests.simulation.parts.halves import Halves
+from tests.simulation.parts.hangs import Hangs
 from tests.simulation.parts.keeps import Keeps
 from tests.simulation.parts.labels import Labels
+from tests.simulation.parts.mail import Mail
 from tests.simulation.parts.outbox import Outbox
 from tests.simulation.parts.part import Part
 from tests.simulation.parts.retention import Retention
@@ -43,6 +45,8 @@ KINDS: tuple[type[Part], ...] = (
     Threads,
     Deploys,
     Updates,
+    Hangs,
+    Mail,
 )
 """The parts that have a module of their own."""
 
