@@ -117,6 +117,8 @@ SOMETIMES = (
     "the answer to a renewal was late",
     "the process of a step died",
     "a step did not end when it was told to",
+    "a run was started by another one",
+    "a run outlived the one that had started it, which failed",
     "a failed run was reported",
     "a child was removed before its parent",
 )

@@ -21,6 +21,7 @@ from tests.simulation.parts.mail import Mail
 from tests.simulation.parts.outbox import Outbox
 from tests.simulation.parts.part import Part
 from tests.simulation.parts.retention import Retention
+from tests.simulation.parts.started import Started
 from tests.simulation.parts.steering import Steering
 from tests.simulation.parts.stops import Stops
 from tests.simulation.parts.threads import Threads
@@ -47,6 +48,7 @@ KINDS: tuple[type[Part], ...] = (
     Updates,
     Hangs,
     Mail,
+    Started,
 )
 """The parts that have a module of their own."""
 
