@@ -119,6 +119,11 @@ SOMETIMES = (
     "a step did not end when it was told to",
     "a run was started by another one",
     "a run outlived the one that had started it, which failed",
+    "a run was forked where it was",
+    "a run was forked from a step",
+    "a run was forked with a result",
+    "a run was forked anew",
+    "a fork returned a result that was set",
     "a failed run was reported",
     "a child was removed before its parent",
 )

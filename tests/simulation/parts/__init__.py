@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.simulation.parts.deadlines import Deadlines
 from tests.simulation.parts.deploys import Deploys
+from tests.simulation.parts.forks import Forks
 from tests.simulation.parts.halves import Halves
 from tests.simulation.parts.hangs import Hangs
 from tests.simulation.parts.keeps import Keeps
@@ -49,6 +50,7 @@ KINDS: tuple[type[Part], ...] = (
     Hangs,
     Mail,
     Started,
+    Forks,
 )
 """The parts that have a module of their own."""
 
