@@ -124,6 +124,7 @@ SOMETIMES = (
     "a run was forked with a result",
     "a run was forked anew",
     "a fork returned a result that was set",
+    "a map was divided into pages",
     "a failed run was reported",
     "a child was removed before its parent",
 )

@@ -19,6 +19,7 @@ from tests.simulation.parts.hangs import Hangs
 from tests.simulation.parts.keeps import Keeps
 from tests.simulation.parts.labels import Labels
 from tests.simulation.parts.mail import Mail
+from tests.simulation.parts.maps import Maps
 from tests.simulation.parts.outbox import Outbox
 from tests.simulation.parts.part import Part
 from tests.simulation.parts.retention import Retention
@@ -51,6 +52,7 @@ KINDS: tuple[type[Part], ...] = (
     Mail,
     Started,
     Forks,
+    Maps,
 )
 """The parts that have a module of their own."""
 

@@ -232,6 +232,8 @@ def _edited(plan: Any, tag: int) -> Any:
         return plan
     if plan[:1] == ["do"] and plan[2] == tag:
         return ["do", plan[1], tag + EDITED, "quick"]
+    if plan[:1] == [tag] and len(plan) == 2:  # an item of a map
+        return [tag + EDITED, "quick"]
     return [_edited(part, tag) for part in plan]
 
 
