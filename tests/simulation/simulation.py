@@ -85,7 +85,8 @@ def judging(method: Callable[Concatenate[Simulation, P], R]) -> Callable[Concate
         except Stop:
             raise
         except Exception as error:
-            self.broke(f"{CHECK_RAISED} {error!r} in {method.__name__} of {args[:2]}")
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.broke(f"{CHECK_RAISED} {error!r} in {method.__name__}, at {where.name}")
             raise
 
     return judge

@@ -125,6 +125,8 @@ SOMETIMES = (
     "a run was forked anew",
     "a fork returned a result that was set",
     "a map was divided into pages",
+    "the middle of what a step logged was left out",
+    "all that a step logged was kept",
     "a failed run was reported",
     "a child was removed before its parent",
 )

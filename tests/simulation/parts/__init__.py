@@ -18,6 +18,7 @@ from tests.simulation.parts.halves import Halves
 from tests.simulation.parts.hangs import Hangs
 from tests.simulation.parts.keeps import Keeps
 from tests.simulation.parts.labels import Labels
+from tests.simulation.parts.logs import Logs
 from tests.simulation.parts.mail import Mail
 from tests.simulation.parts.maps import Maps
 from tests.simulation.parts.outbox import Outbox
@@ -53,6 +54,7 @@ KINDS: tuple[type[Part], ...] = (
     Started,
     Forks,
     Maps,
+    Logs,
 )
 """The parts that have a module of their own."""
 
