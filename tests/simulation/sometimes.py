@@ -127,6 +127,9 @@ SOMETIMES = (
     "a map was divided into pages",
     "the middle of what a step logged was left out",
     "all that a step logged was kept",
+    "a run was started within a transaction",
+    "a start within a transaction was refused",
+    "a transaction that had started a run was rolled back",
     "a failed run was reported",
     "a child was removed before its parent",
 )

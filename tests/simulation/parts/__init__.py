@@ -28,6 +28,7 @@ from tests.simulation.parts.started import Started
 from tests.simulation.parts.steering import Steering
 from tests.simulation.parts.stops import Stops
 from tests.simulation.parts.threads import Threads
+from tests.simulation.parts.transactions import Transactions
 from tests.simulation.parts.updates import Updates
 
 SHARE = 0.12
@@ -55,6 +56,7 @@ KINDS: tuple[type[Part], ...] = (
     Forks,
     Maps,
     Logs,
+    Transactions,
 )
 """The parts that have a module of their own."""
 
