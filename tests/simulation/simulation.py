@@ -28,6 +28,7 @@ from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
 from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
+from holdfast.heartbeat import WAS_RECLAIMED
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
 from holdfast.node import Node
@@ -306,6 +307,15 @@ class Simulation(World):
                 f"I27 {process.node.id} began step {assignment.n} of {assignment.run_id} {late_s:.3f} s after its lease had ended"
             )
 
+    def gives_up(self, node: Node, why: str) -> None:
+        """Check that a node that has its lease does not stop itself. The measures are those of the node: its own clock, and
+        the renewal that was answered last."""
+        row = self.checker.nodes.get(node.id)
+        left_s = node.heartbeat.until - node.environment.monotonic()
+        if left_s > LEASE_PRECISION_S and row is not None and row.retired_at is None and not node.fenced:
+            if why != WAS_RECLAIMED:
+                self.broke(f"I40 {node.id} has its lease for {left_s:.2f} s more, and stops itself: {why}")
+
     def _is_twin(self, process: Process, run_id: str, n: int) -> bool:
         agent = process.node.agent
         assignment = None if agent is None else agent.assignments.get((run_id, n, True))
@@ -453,6 +463,8 @@ class Simulation(World):
 
     def kill(self, process: Process, *, vanish: bool = False) -> None:
         super().kill(process, vanish=vanish)
+        for part in self.parts:
+            part.killed(self, process)
         self.log(f"{process.name} is killed")
         self.sometimes("a process was killed")
         node = process._caller
@@ -467,6 +479,11 @@ class Simulation(World):
             self.resumed_at[process] = self.loop.now
             self.log(f"{process.name} goes on")
         super().resume(process)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+        super().close()
 
     def _later(self, after_s: float, call: Callable[[], object]) -> None:
         self.loop.call_later(after_s, call, context=Context())

@@ -130,6 +130,10 @@ SOMETIMES = (
     "a run was started within a transaction",
     "a start within a transaction was refused",
     "a transaction that had started a run was rolled back",
+    "a heart renewed a lease",
+    "a heart said that its process is gone",
+    "an answer to a heart was late",
+    "a heart was killed",
     "a failed run was reported",
     "a child was removed before its parent",
 )

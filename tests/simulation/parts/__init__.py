@@ -16,6 +16,7 @@ from tests.simulation.parts.deploys import Deploys
 from tests.simulation.parts.forks import Forks
 from tests.simulation.parts.halves import Halves
 from tests.simulation.parts.hangs import Hangs
+from tests.simulation.parts.hearts import Hearts
 from tests.simulation.parts.keeps import Keeps
 from tests.simulation.parts.labels import Labels
 from tests.simulation.parts.logs import Logs
@@ -57,6 +58,7 @@ KINDS: tuple[type[Part], ...] = (
     Maps,
     Logs,
     Transactions,
+    Hearts,
 )
 """The parts that have a module of their own."""
 
