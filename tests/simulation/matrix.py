@@ -88,7 +88,9 @@ def finders(mutant: Mutant, seeds: int) -> dict[str, int]:
             noted: list[str] = []
             with going_on(noted):
                 simulate(seed)
-            for name in {name_of(what) for what in noted if not what.startswith((CHECK_RAISED, DATABASE_ERROR))}:
+            for name in {
+                name_of(what) for what in noted if not what.startswith((CHECK_RAISED, DATABASE_ERROR))
+            }:
                 found[name] = found.get(name, 0) + 1
     return dict(sorted(found.items(), key=lambda entry: -entry[1]))
 

@@ -371,9 +371,7 @@ class Simulation(World):
         is_mine = step.state == "running" and (step.agent, step.attempt) == (process.node.id, here.attempt)
         if not is_mine or (self.parts.hedge and self._is_twin(process, *place)):
             return
-        found = self.connection.execute(
-            "SELECT checkpoint FROM steps WHERE run_id = ? AND n = ?", place
-        ).get
+        found = self.connection.execute("SELECT checkpoint FROM steps WHERE run_id = ? AND n = ?", place).get
         if found != str(tag).encode():
             self.broke(f"G2 the checkpoint of {here.key} was acknowledged, and the store has {found!r}")
         self.book.saved.add(place)

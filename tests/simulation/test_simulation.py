@@ -73,7 +73,9 @@ def test_a_mutant_that_dies_of_a_database_error_is_not_as_planted() -> None:
 
 
 @pytest.mark.parametrize("method", ["committed", "began", "did"])
-def test_an_exception_in_a_check_is_a_failure_of_the_seed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_check_is_a_failure_of_the_seed(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A check that raises has not judged what it looked at. The product would take the exception for an error of the store
     or of a step, and hide it."""
 

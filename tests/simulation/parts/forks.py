@@ -56,7 +56,9 @@ def I35_forks_keep_what_was_recorded(checker: Checker, commit: Commit) -> Iterab
         other, result = origin.get(key), request.results.get(key)
         if step.n > fork.kept_n:
             yield f"{fork.id} kept step {key}, and would undo it"
-        if other is None or other.finished_at is None and result is None and step.kind not in ("undo", "marker"):
+        if other is None or (
+            other.finished_at is None and result is None and step.kind not in ("undo", "marker")
+        ):
             yield f"{fork.id} kept step {key}, which {run_id} has not recorded: {other}"
         elif result is not None and (step.state, step.output) != ("succeeded", result):
             yield f"{fork.id} has the result {step.output!r} of {key}, which was set to {result!r}"
@@ -82,10 +84,20 @@ def _missing(
     if start is not None and start.key in kept:
         yield f"{fork_id} begins with {start.key}, and kept it"
     for step in origin.values():
-        if step.kind != "call" or step.state != "succeeded" or step.key.startswith(UNDO_PREFIX) or step.key in kept:
+        if (
+            step.kind != "call"
+            or step.state != "succeeded"
+            or step.key.startswith(UNDO_PREFIX)
+            or step.key in kept
+        ):
             continue
         before_start = start is not None and 0 < (step.delivered_seq or 0) <= start.after_seq
-        at_the_end = start is None and not request.results and state in ("running", "succeeded") and step.delivered_seq != 0
+        at_the_end = (
+            start is None
+            and not request.results
+            and state in ("running", "succeeded")
+            and step.delivered_seq != 0
+        )
         if before_start or at_the_end:
             yield f"{fork_id} did not keep {step.key}, which was recorded before its point"
 

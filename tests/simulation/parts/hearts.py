@@ -163,9 +163,13 @@ class SimulatedRenewer:
         if process.dead:
             simulation.broke(f"I40 the heart of {order.node} renews for a process that is gone")
         if process.missed is not None and silence_s > order.renew_s + SLACK_S and not heart.part.blocks:
-            simulation.broke(f"I40 the heart of {order.node} renews for a process that was stopped {silence_s:.1f} s ago")
+            simulation.broke(
+                f"I40 the heart of {order.node} renews for a process that was stopped {silence_s:.1f} s ago"
+            )
         if silence_s > simulation.config.stall_s + SLACK_S:
-            simulation.broke(f"I40 the heart of {order.node} renews for a node that was silent for {silence_s:.1f} s")
+            simulation.broke(
+                f"I40 the heart of {order.node} renews for a node that was silent for {silence_s:.1f} s"
+            )
         if late_s > SLACK_S:
             simulation.broke(f"I40 the heart of {order.node} renews a lease that ended {late_s:.1f} s ago")
         simulation.sometimes("a heart renewed a lease")
@@ -173,7 +177,9 @@ class SimulatedRenewer:
 
     def say_gone(self) -> None:
         if not self._heart.process.dead:
-            self._heart.simulation.broke(f"I40 the heart of {self._order.node} says that it is gone, and it is there")
+            self._heart.simulation.broke(
+                f"I40 the heart of {self._order.node} says that it is gone, and it is there"
+            )
         self._heart.simulation.sometimes("a heart said that its process is gone")
         self._write(Verb.say_gone, (self._order.node,))
 
@@ -303,7 +309,11 @@ def hearts_count_from_the_answer(stack: ExitStack) -> None:
     code(stack, HeartProcess, "_heard", heard)
 
 
-@mutant("was: a node that renews by itself keeps its lease when its heart could not renew", within=60, part="hearts")
+@mutant(
+    "was: a node that renews by itself keeps its lease when its heart could not renew",
+    within=60,
+    part="hearts",
+)
 def nodes_believe_their_hearts(stack: ExitStack) -> None:
     real = HeartProcess._heard
 

@@ -87,13 +87,21 @@ def I39_logs_stay_with_their_attempt(checker: Checker, commit: Commit) -> Iterab
 def _was_reported(commit: Commit, place: Place) -> bool:
     """True if the agent that ran this attempt has written its end."""
     before = next(
-        (before for _, before, _ in commit.steps if before is not None and (before.run_id, before.n) == place[:2]), None
+        (
+            before
+            for _, before, _ in commit.steps
+            if before is not None and (before.run_id, before.n) == place[:2]
+        ),
+        None,
     )
     if before is None or before.state != "running" or before.attempt != place[2]:
         return False
     reports = [
         op
-        for op in (*commit.asked["ops"], *(o for op in commit.asked["ops"] for o in getattr(op, "outcomes", ())))
+        for op in (
+            *commit.asked["ops"],
+            *(o for op in commit.asked["ops"] for o in getattr(op, "outcomes", ())),
+        )
         if isinstance(op, Outcome | RetryStep | HandBack)
     ]
     return any((op.run_id, op.n, op.fence) == (before.run_id, before.n, before.fence) for op in reports)
@@ -111,7 +119,10 @@ class Logs(Part):
         self.over: set[Place] = set()
 
     def settings(self) -> dict[str, Any]:
-        return {"logs_max_bytes": self.dice.choice((4096, 8192, 65536)), "beat_s": self.dice.choice((0.1, 0.7))}
+        return {
+            "logs_max_bytes": self.dice.choice((4096, 8192, 65536)),
+            "beat_s": self.dice.choice((0.1, 0.7)),
+        }
 
     def steps(self) -> tuple[str, ...]:
         return ("chat",) * 4
@@ -121,7 +132,9 @@ class Logs(Part):
         place = run_id, simulation.checker.keys[run_id, key], here.attempt
         lines = self.logged.setdefault(place, [])
         for _ in range(self.dice.choice((0, 1, 2, 20))):
-            lines.append(f"{run_id} {place[1]} {here.attempt} {len(lines)} {'x' * self.dice.choice((0, 5, 300))}")
+            lines.append(
+                f"{run_id} {place[1]} {here.attempt} {len(lines)} {'x' * self.dice.choice((0, 5, 300))}"
+            )
             say(lines[-1])
 
     def compare(self, checker: Checker, place: Place) -> Iterable[str]:
@@ -132,9 +145,7 @@ class Logs(Part):
             place,
         ).fetchall()
         kept = {
-            first + i: line.message
-            for first, _, body in rows
-            for i, line in enumerate(_lines.decode(body))
+            first + i: line.message for first, _, body in rows for i, line in enumerate(_lines.decode(body))
         }
         said = self.logged[place]
         size, most = sum(len(body) for _, _, body in rows), checker.config.logs_max_bytes

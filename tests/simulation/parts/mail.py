@@ -30,7 +30,12 @@ def I36_read_once(checker: Checker, commit: Commit) -> Iterable[str]:
             if same != 1:
                 yield f"{after.run_id} has {same} signals with the key of {after}"
     for _, before, after in commit.steps:
-        if after is None or after.kind != "signal" or not after.delivered_seq or after.run_id in commit.retried:
+        if (
+            after is None
+            or after.kind != "signal"
+            or not after.delivered_seq
+            or after.run_id in commit.retried
+        ):
             continue
         if before is None or before.delivered_seq != after.delivered_seq:
             readers = checker.connection.execute(

@@ -69,7 +69,7 @@ def I38_so_many_at_a_time(checker: Checker, commit: Commit) -> Iterable[str]:
         if before is not None or after is None or after.run_id in commit.retried:
             continue
         family = _family(after.run_id)
-        if family not in part.limits or not after.key.endswith(("each", "small")) and "each#" not in after.key and "small#" not in after.key:
+        if family not in part.limits or after.kind != "call" or "each" not in after.key:
             continue
         names = "key LIKE '%each%' AND kind = 'call' AND key NOT LIKE 'undo:%'"
         live = checker.connection.execute(
@@ -79,7 +79,12 @@ def I38_so_many_at_a_time(checker: Checker, commit: Commit) -> Iterable[str]:
         if live > part.limits[family]:
             yield f"{live} calls of the map of {family} are under way, and its limit is {part.limits[family]}"
     for _, before, after in commit.runs:
-        if before is None and after is not None and after.parent_id is not None and after.workflow.endswith("small"):
+        if (
+            before is None
+            and after is not None
+            and after.parent_id is not None
+            and after.workflow.endswith("small")
+        ):
             family = _family(after.id)
             live = checker.connection.execute(
                 "SELECT count(*) FROM runs WHERE workflow = ? AND finished_at IS NULL AND id LIKE ? || '/%'",
@@ -183,7 +188,10 @@ class Maps(Part):
             }
             if into:
                 got = Counter(
-                    tag for key, tags in self.poured.items() if _family(key.split("::")[0]) == run_id for tag in tags
+                    tag
+                    for key, tags in self.poured.items()
+                    if _family(key.split("::")[0]) == run_id
+                    for tag in tags
                 )
                 if set(got.values()) - {1} or not set(got) <= done:
                     yield f"G2 the results {dict(got)} of the map of {run_id} were taken, and done are {done}"
