@@ -128,11 +128,8 @@ class HeartProcess(Heartbeat):
         """The process id of the heart, while there is one."""
         return None if self._process is None else self._process.pid
 
-    def start(self) -> None:
-        """Start a heart, and do not wait for it."""
-        address = self._store.shared_url
-        assert address is not None
-        order = Order(
+    def _order(self, address: str) -> Order:
+        return Order(
             address,
             self._node,
             os.getpid(),
@@ -141,6 +138,12 @@ class HeartProcess(Heartbeat):
             self._config.stall_s,
             self.sent,
         )
+
+    def start(self) -> None:
+        """Start a heart, and do not wait for it."""
+        address = self._store.shared_url
+        assert address is not None
+        order = self._order(address)
         try:
             # It gets a session of its own, so that signals of the terminal to the node's process group do not reach it.
             self._process = heart = subprocess.Popen(  # noqa: S603
@@ -207,7 +210,9 @@ class HeartProcess(Heartbeat):
                 self._node,
                 self._config.stall_s,
             )
-        elif message.end == LAPSED:
+        elif message.end == LAPSED and self._environment.monotonic() >= self.until:
+            # Otherwise the node has renewed in the place of its heart, which could not reach the store. The heart ends, and
+            # the node starts another one.
             self._lost("it could not renew in time")
 
     async def run(self) -> None:

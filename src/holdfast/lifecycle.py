@@ -83,6 +83,7 @@ STEP_TRANSITIONS = (
     _row("issue", [By.SCHEDULER], [], _S.RUNNING, "issue_steps"),
     _row("keep", [By.OPERATOR], [], _S.SUCCEEDED, "copy_steps"),
     _row("keep", [By.OPERATOR], [], _S.FAILED, "copy_steps"),
+    _row("keep", [By.OPERATOR], [], _S.CANCELLED, "copy_steps"),
     _row("claim", [By.AGENT], [_S.READY], _S.RUNNING, "claim_steps"),
     _row("succeed", [By.AGENT, By.SCHEDULER], [_S.RUNNING, _S.WAITING], _S.SUCCEEDED, "record_outcomes"),
     _row("succeed", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED, "end_waits end_child_steps"),

@@ -53,6 +53,8 @@ Then = Callable[[Any], None]
 class Node(Caller):
     agent_type: type[Agent] = Agent
     """The class of this node's agent. The simulation has one that only pretends to execute steps."""
+    _heartbeat_type = staticmethod(heartbeat_type)
+    """Returns the class of its heartbeat. The simulation has one whose heart is no process."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Node(Caller):
         self.draining = False
         self._claiming_runs, self._claiming_steps = asyncio.Lock(), asyncio.Lock()
         """Locked while a claim is under way. Until the claim is answered, this node does not know what it has."""
-        self.heartbeat = heartbeat_type(store.nodes, self.environment, config)(
+        self.heartbeat = self._heartbeat_type(store.nodes, self.environment, config)(
             store.nodes,
             self.id,
             environment=self.environment,

@@ -501,3 +501,31 @@ async def test_a_fork_survives_a_crash_between_any_two_commits(store_url: str) -
             points = len(passed.passed)
             assert points > 4
         crash_at = 1 if crash_at is None else crash_at + 1
+
+
+@step(retry=1)
+async def wait_for_ever() -> int:
+    await asyncio.sleep(600)
+    return 1
+
+
+@workflow
+async def patient() -> int:
+    undo_with(note_undo, "by hand")
+    return await wait_for_ever()
+
+
+@step
+async def note_undo(what: str) -> None:
+    undone.append(what)
+
+
+async def test_doctor_finds_nothing_wrong_with_a_fork_of_a_run_that_goes_on(hf: Holdfast) -> None:
+    """The fork keeps an undo that was added by hand, which it never calls, and gets the result of a step that still
+    runs in the other run. Both are rows that have ended, and `doctor` takes them for that."""
+    run = await hf.start(patient.using(id="waits"))
+    await asked(run, "wait_for_ever", begun=True)
+    fork = await run.fork(set={"wait_for_ever": 7})
+    assert await fork.result(timeout=20) == 7
+    assert [fact for fact in await hf.store.reads.doctor() if fact[2]] == []
+    await run.cancel()

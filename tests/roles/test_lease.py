@@ -15,10 +15,10 @@ import pytest
 from holdfast import Holdfast, step, workflow
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
-from holdfast.heartbeat import Heartbeat
+from holdfast.heartbeat import Heartbeat, HeartProcess
 from holdfast.node import Node
 from holdfast.store import open_store
-from holdfast.store.heart import Heart, HeartMessage, Order
+from holdfast.store.heart import LAPSED, Heart, HeartMessage, Order
 from holdfast.store.nodes import Nodes
 
 LEASE_S = 3.0
@@ -154,3 +154,31 @@ async def _register(nodes: Nodes) -> None:
     await nodes.register(
         "n", host="h", pid=os.getpid(), roles="agent", offers="{}", capacity=1, lease_s=LEASE_S
     )
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_a_node_that_renews_by_itself_keeps_its_lease_when_its_heart_could_not_renew(
+    store_url: str, renews: bool
+) -> None:
+    """A heart that cannot reach the store ends when the last lease that it knows of has run out. Meanwhile the node may
+    have renewed in its place. Only a node that has not renewed either has lost its lease."""
+    store = open_store(store_url, Environment(), QUICK)
+    await store.open()
+    await _register(store.nodes)
+    environment, lost = Environment(), list[str]()
+    beat = HeartProcess(
+        store.nodes,
+        "n",
+        environment=environment,
+        clock=StoreClock(environment),
+        config=QUICK,
+        pulse=lambda: "{}",
+        lost=lost.append,
+    )
+    if renews:
+        await beat.renew()
+    else:
+        beat.until = environment.monotonic()
+    beat._heard(HeartMessage(end=LAPSED))
+    assert lost == ([] if renews else ["it could not renew in time"])
+    await store.close()

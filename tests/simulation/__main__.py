@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from tests.simulation.matrix import OWN, SHARED, matrix, without_own
 from tests.simulation.runner import (
     REACHED_WITHIN,
     NotAsPlanted,
@@ -45,8 +46,18 @@ def main() -> int:
         metavar="N",
         help="with --mutants: how many of N fresh seeds find each, and by which check",
     )
+    parser.add_argument(
+        "--matrix",
+        type=int,
+        nargs="?",
+        const=60,
+        metavar="N",
+        help="with --mutants: all checks that find each in N seeds (default 60), and the invariants that find none alone",
+    )
     asked = parser.parse_args()
     quietly()
+    if asked.mutants is not None and asked.matrix:
+        return show_matrix(asked.mutants, asked.matrix, asked.processes, as_json=asked.json)
     if asked.mutants is not None and asked.census:
         return count_mutants(asked.mutants, asked.census, asked.processes, as_json=asked.json)
     if asked.mutants is not None:
@@ -157,6 +168,33 @@ def count_mutants(names: list[str], seeds: int, processes: int, *, as_json: bool
         for check, killed in sorted(only.items()):
             print(f"only {check} kills {', '.join(killed)}")
     return 0 if all(found["found"] for found in counted.values()) else 1
+
+
+def show_matrix(names: list[str], seeds: int, processes: int, *, as_json: bool) -> int:
+    """Print for each mutant all checks that find it, then the invariants that find no mutant alone. Fail if one of these has
+    no reason in `matrix.toml`."""
+    found: dict[str, dict[str, int]] = {}
+    for name, checks in matrix([mutant.name for mutant in find_mutants(names)], seeds, processes):
+        found[name] = checks
+        if not as_json:
+            print(f"{name:44} {checks}", flush=True)
+    alone = {name: next(iter(checks)) for name, checks in found.items() if len(checks) == 1}
+    left = [] if names else [name for name in without_own(found) if name not in SHARED]
+    wrong = [] if names else sorted(name for name, mutant in OWN.items() if alone.get(mutant) != name)
+    if as_json:
+        print(
+            json.dumps(
+                {"seeds": seeds, "found": found, "alone": alone, "without": left, "wrong": wrong}, indent=2
+            )
+        )
+    else:
+        for name, check in sorted(alone.items(), key=lambda entry: entry[1]):
+            print(f"only {check} finds {name}")
+        for check in without_own(found) if not names else []:
+            print(f"{check} finds no mutant alone: {SHARED.get(check, 'and matrix.toml does not say why')}")
+        for check in wrong:
+            print(f"{OWN[check]} is not found by {check} alone, as matrix.toml says")
+    return 1 if left or wrong else 0
 
 
 if __name__ == "__main__":

@@ -39,6 +39,9 @@ class Run(NamedTuple):
     deadline: float | None
     created_at: float
     priority: int
+    forked_from: str | None
+    started_by: str | None
+    started_n: int | None
 
 
 class Step(NamedTuple):
@@ -238,8 +241,12 @@ class Commit:
                     self.twins.append(change)
                 case "breakers":
                     self.breakers.append(change)
-        self.retried = {run.id for _, before, run in self.runs if before is None and run and run.retry_of}
-        """Runs that begin in this commit and go on from where others ended."""
+        self.retried = {
+            run.id
+            for _, before, run in self.runs
+            if before is None and run and (run.retry_of or run.forked_from)
+        }
+        """Runs that begin in this commit with a history that others have made: retries and forks."""
         self.tables: set[str] = set()
 
 
@@ -1015,9 +1022,9 @@ def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
     if commit.retried:
         owned = {(run.parent_id, run.parent_n) for _, _, run in commit.runs if run is not None}
         had = {(run.parent_id, run.parent_n) for run in checker.runs.values()}
-        parents = {run.id: run.retry_of for _, _, run in commit.runs if run is not None}
+        parents = {run.id: run.retry_of for _, _, run in commit.runs if run is not None and run.retry_of}
         for _, before, after in commit.steps:
-            if before is None and after is not None and after.run_id in commit.retried:
+            if before is None and after is not None and after.run_id in parents:
                 place, old = (after.run_id, after.n), (parents[after.run_id], after.n)
                 if after.kind == "child" and after.state == "succeeded" and old in had and place not in owned:
                     yield f"{after.run_id} keeps the result of a child that belongs to {old[0]}"

@@ -34,6 +34,9 @@ class Book:
         self.chains: dict[tuple[str, int], dict[str, None]] = {}
         """From the first run of a chain of retries and the tag of a step to all the keys with which it had effects."""
 
+        self.saved: set[tuple[str, int]] = set()
+        """The steps (run, n) that have a checkpoint."""
+
     def did(self, key: str, tag: int, root: str) -> None:
         """Have an effect, once per key. An effect that was undone before it happened is refused."""
         if self.effects.get(key) == UNDONE:

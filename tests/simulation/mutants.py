@@ -254,6 +254,26 @@ def parked_before_it_asked(stack: ExitStack) -> None:
     sql(stack, "free_runs", "ELSE 'pending' END", "ELSE runs.state END")
 
 
+@mutant("a checkpoint that was acknowledged is in the store", within=60)
+def checkpoints_are_not_written(stack: ExitStack) -> None:
+    sql(stack, "save_steps", "coalesce(?4, checkpoint)", "iif(?4 IS NULL, checkpoint, checkpoint)")
+
+
+@mutant("an attempt gets the checkpoint of an earlier one", within=60)
+def attempts_get_no_checkpoint(stack: ExitStack) -> None:
+    real = Agent._begin
+
+    def begin(self: Any, assignment: Any, checkpoint: Any = None, *, is_barred: bool = False) -> None:
+        real(self, assignment, None, is_barred=is_barred)
+
+    code(stack, Agent, "_begin", begin)
+
+
+@mutant("a step that is lost keeps its checkpoint", within=300)
+def lost_steps_lose_their_checkpoint(stack: ExitStack) -> None:
+    sql(stack, "reclaim_steps", "agent = NULL, state", "agent = NULL, checkpoint = NULL, state")
+
+
 # --- order and time ---------------------------------------------------------------------------------------------------
 
 
@@ -633,3 +653,27 @@ def the_leader_is_hasty(stack: ExitStack) -> None:
 @mutant("an attempt may take as long as its step declares", within=30)
 def attempts_take_longer(stack: ExitStack) -> None:
     sql(stack, "claim_steps", "complete_by = ?5 + timeout_s", "complete_by = ?5 + 10 * timeout_s")
+
+
+# --- what only one invariant can see: see `matrix.toml` -------------------------------------------------------------------
+
+
+@mutant("a step that has ended keeps the time of its end when the run gives it up", within=100)
+def given_up_steps_end_again(stack: ExitStack) -> None:
+    sql(stack, "drop_steps", "finished_at = coalesce(finished_at, store_now())", "finished_at = store_now()")
+
+
+@mutant("a claim takes no more steps than it asked for", within=100)
+def claims_take_one_more(stack: ExitStack) -> None:
+    sql(stack, "due_steps", "LIMIT ?5", "LIMIT ?5 + 1")
+
+
+@mutant("a breaker changes in a new round", within=60, part="gates")
+def breakers_stay_in_their_round(stack: ExitStack) -> None:
+    sql(stack, "change_breaker", "round = round + 1", "round = round")
+
+
+@mutant("a node leaves only after all that it had was taken from it", within=100)
+def nodes_leave_with_their_steps(stack: ExitStack) -> None:
+    sql(stack, "retire_reclaimed", "WHERE state = 'running' AND agent = ?1)", "WHERE 0 AND agent = ?1)")
+    sql(stack, "lost_by", "LIMIT ?2", "LIMIT min(?2, 1)")

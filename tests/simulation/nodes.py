@@ -9,6 +9,7 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.executor import Executor
 from holdfast.agent.outcome import Raised
+from holdfast.heartbeat import Heartbeat
 from holdfast.node import Node
 from holdfast.testing.world import Process
 from holdfast.workflow.here import Attempting, here_var
@@ -37,8 +38,20 @@ class WatchedAgent(Agent):
     executor_type = WatchedExecutor
 
 
+def _heartbeat_type(*asked: Any) -> type[Heartbeat]:
+    """Return the kind of heartbeat that the seed plays."""
+    from tests.simulation.parts.hearts import SimulatedHeartProcess
+
+    return SimulatedHeartProcess if ledger.simulation.parts.plays("hearts") else Heartbeat
+
+
 class WatchedNode(Node):
     agent_type = WatchedAgent
+    _heartbeat_type = staticmethod(_heartbeat_type)
+
+    def _fence_self(self, why: str) -> None:
+        ledger.simulation.gives_up(self, why)
+        super()._fence_self(why)
 
 
 class WatchedProcess(Process):

@@ -73,14 +73,20 @@ async def _have_effect(simulation: Simulation, tag: int, how: str) -> int:
             await asyncio.sleep(0.02)
             raise Stop("no")
         case "saves":
+            simulation.looks_for_checkpoint()
             if here.saved is None:
                 await here.save(tag)
-                if simulation.dice.random() < 0.5:
+                simulation.saved(tag)
+                if (drawn := simulation.dice.random()) < 0.4:
                     raise ConnectionError("after the checkpoint")
+                if drawn < 0.7:
+                    await asyncio.sleep(drawn * 2)
             else:
                 simulation.sometimes("an attempt found the checkpoint of an earlier one")
         case "hangs" if here.attempt == 1:
             await asyncio.sleep(30)
+        case "clings" if here.attempt == 1:
+            await _cling()
         case "slow":
             here.beat(0.5, "half")
             await asyncio.sleep(0.3 + simulation.dice.random())
@@ -112,6 +118,17 @@ async def _have_effect(simulation: Simulation, tag: int, how: str) -> int:
     if how == "lingers":
         await asyncio.sleep(simulation.dice.random())
     return _unstorable() if how == "unstorable" else tag
+
+
+async def _cling() -> None:
+    """Go on, whoever cancels this, until the attempt has ended in the store."""
+    simulation = ledger.simulation
+    while simulation.is_attempted():
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            simulation.sometimes("a step did not end when it was told to")
+    raise asyncio.CancelledError
 
 
 def _unstorable() -> Any:
@@ -520,6 +537,10 @@ BEHAVIOURS = (
 )
 
 
+FOCUSED_SHARE = 0.35
+"""The share of the plans whose steps behave in a few ways only. What needs two steps of a rare kind comes more often so."""
+
+
 class Draw:
     """Draws plans. Each step has its own tag."""
 
@@ -557,6 +578,10 @@ class Draw:
         )
         self._kinds += kinds
         self._stops = dice.random() < 0.3
+        if dice.random() < FOCUSED_SHARE:
+            self._behaviours = tuple(
+                dice.sample(sorted(set(behaviours)), min(len(set(behaviours)), dice.randint(1, 3)))
+            )
 
     def program(self) -> Plan:
         """Draw a whole workflow. Some workflows fail at their end, or continue as new."""

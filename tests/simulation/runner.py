@@ -14,7 +14,14 @@ from typing import Any
 
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
 from tests.simulation.parts import Parts
-from tests.simulation.simulation import DATABASE_ERROR, FAULTS_S, Result, rare_garbage_collection, simulate
+from tests.simulation.simulation import (
+    CHECK_RAISED,
+    DATABASE_ERROR,
+    FAULTS_S,
+    Result,
+    rare_garbage_collection,
+    simulate,
+)
 from tests.simulation.sometimes import SOMETIMES
 
 CHUNK = 50
@@ -122,7 +129,8 @@ class Survived(Exception):
 
 
 class NotAsPlanted(Exception):
-    """A mutant died of a database error, which shows nothing about the promise that it breaks."""
+    """A mutant died of a database error, or of an exception in a check. That shows nothing about the promise that it
+    breaks."""
 
 
 def hunt(mutant: Mutant, first: int = 0) -> tuple[int, str]:
@@ -141,7 +149,7 @@ def _broken_by(mutant: Mutant, seed: int) -> list[str]:
     """Return what the mutant broke in this seed. A constraint of the database that it broke does not count: it keeps the
     mutant from what it is planted for, and another seed must find that."""
     broken = simulate(seed).broken
-    refused = [what for what in broken if what.startswith(DATABASE_ERROR)]
+    refused = [what for what in broken if what.startswith((DATABASE_ERROR, CHECK_RAISED))]
     for what in refused:
         if "ConstraintError" not in what:
             raise NotAsPlanted(f"{mutant.name}, seed {seed}: {what}")

@@ -11,21 +11,24 @@ import asyncio
 import gc
 import json
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from functools import partial
+from functools import partial, wraps
 from hashlib import blake2b
 from random import Random
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import structs
 
+from holdfast import Stop
 from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
 from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
+from holdfast.heartbeat import WAS_RECLAIMED
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
 from holdfast.node import Node
@@ -38,12 +41,12 @@ from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
 from holdfast.workflow import registry
 from holdfast.workflow.here import here, here_var
-from holdfast.workflow.step import Step
+from holdfast.workflow.step import Step as DeclaredStep
 from tests.lifecycle import Watch
 from tests.simulation import program
 from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
-from tests.simulation.invariants import Checker, Commit
+from tests.simulation.invariants import Checker, Commit, Step
 from tests.simulation.ledger import DONE, Book, ledger
 from tests.simulation.nodes import WatchedProcess
 from tests.simulation.parts import NAMESPACES, USUAL_S, Parts
@@ -66,6 +69,30 @@ COLLECT_AFTER = (20_000, 5, 100)
 ROLES = ("scheduler", "agent", "supervisor")
 DATABASE_ERROR = "a database error"
 """Begins what is broken when SQLite refuses a statement."""
+CHECK_RAISED = "check raised"
+"""Begins what is broken when a check itself raised an exception, and so has not judged what it looked at."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def judging(method: Callable[Concatenate[Simulation, P], R]) -> Callable[Concatenate[Simulation, P], R]:
+    """Make an exception in a check a failure of the seed. The product calls these methods, and would take the exception
+    for an error of its own: of the store, or of a step. `Stop` is what a step is told."""
+
+    @wraps(method)
+    def judge(self: Simulation, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except Stop:
+            raise
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.broke(f"{CHECK_RAISED} {error!r} in {method.__name__}, at {where.name}")
+            raise
+
+    return judge
 
 
 class Result:
@@ -193,6 +220,7 @@ class Simulation(World):
         if self.trace is not None:
             self.trace(f"{self.loop.now:9.4f} {text}")
 
+    @judging
     def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
         self.result.commits += 1
         if verb == "renew":
@@ -226,6 +254,7 @@ class Simulation(World):
             self.broke(f"I3 the lease of {node} lasts for {lasts_s:.3f} s, not for {self.config.lease_s} s")
         return until
 
+    @judging
     def asking(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
         """Check that a node begins to write only while it has its lease. It needs none for a start."""
         if verb == "commit" and not all(type(op) is Start for op in asked["ops"]):
@@ -250,6 +279,7 @@ class Simulation(World):
 
     # --- the ledger's side --------------------------------------------------------------------------------------------
 
+    @judging
     def began(self, tag: int) -> str:
         """Note that a step's code begins, and return the node whose place it takes. Its attempt must be in the store,
         and its node must have its lease and a place for it, and must not know of a gate that keeps it from
@@ -272,6 +302,7 @@ class Simulation(World):
         self._demand_lease("began")
         return node
 
+    @judging
     def hands_over(self, assignment: Assignment) -> None:
         """Check that an agent has its lease when it is about to begin a step."""
         process = PROCESS.get()
@@ -281,6 +312,15 @@ class Simulation(World):
             self.broke(
                 f"I27 {process.node.id} began step {assignment.n} of {assignment.run_id} {late_s:.3f} s after its lease had ended"
             )
+
+    def gives_up(self, node: Node, why: str) -> None:
+        """Check that a node that has its lease does not stop itself. The measures are those of the node: its own clock, and
+        the renewal that was answered last."""
+        row = self.checker.nodes.get(node.id)
+        left_s = node.heartbeat.until - node.environment.monotonic()
+        if left_s > LEASE_PRECISION_S and row is not None and row.retired_at is None and not node.fenced:
+            if why != WAS_RECLAIMED:
+                self.broke(f"I40 {node.id} has its lease for {left_s:.2f} s more, and stops itself: {why}")
 
     def _is_twin(self, process: Process, run_id: str, n: int) -> bool:
         agent = process.node.agent
@@ -305,7 +345,7 @@ class Simulation(World):
                 await asyncio.sleep(self.dice.random() * 3)
             raise ConnectionError("the shop is down")
 
-    async def play_child(self, step: Step[Any, Any], arguments: Any) -> Any:
+    async def play_child(self, step: DeclaredStep[Any, Any], arguments: Any) -> Any:
         """Play the process of an isolated step, and return its result."""
         return await step.shape.call(CHILDREN[step.name], arguments)
 
@@ -319,6 +359,7 @@ class Simulation(World):
             self.kill(process)
             await asyncio.sleep(0)
 
+    @judging
     def did(self, key: str, tag: int) -> None:
         self._demand_lease("had an effect")
         if self.parts.retries and (other := self._done_before(key, tag)):
@@ -326,6 +367,36 @@ class Simulation(World):
         self.book.did(key, tag, self.root_of(here.run_id))
         if key.split("::", 1)[0] != here.run_id:
             self.sometimes("an effect kept its key when its run was retried")
+
+    @judging
+    def saved(self, tag: int) -> None:
+        """Note that a step was told that its checkpoint is saved. If it still has the step, the checkpoint is there."""
+        place, step = self._step_here()
+        process = PROCESS.get()
+        assert isinstance(process, Process)
+        is_mine = step.state == "running" and (step.agent, step.attempt) == (process.node.id, here.attempt)
+        if not is_mine or (self.parts.hedge and self._is_twin(process, *place)):
+            return
+        found = self.connection.execute("SELECT checkpoint FROM steps WHERE run_id = ? AND n = ?", place).get
+        if found != str(tag).encode():
+            self.broke(f"G2 the checkpoint of {here.key} was acknowledged, and the store has {found!r}")
+        self.book.saved.add(place)
+
+    @judging
+    def looks_for_checkpoint(self) -> None:
+        """Check that an attempt finds what an earlier one saved."""
+        if here.saved is None and self._step_here()[0] in self.book.saved:
+            self.broke(f"G2 attempt {here.attempt} of {here.key} does not find the checkpoint")
+
+    def is_attempted(self) -> bool:
+        """True while the store says that the step runs, in the attempt whose code calls this."""
+        step = self._step_here()[1]
+        return step.state == "running" and step.attempt == here.attempt
+
+    def _step_here(self) -> tuple[tuple[str, int], Step]:
+        """Return the row of the step whose code calls this, and where it is."""
+        place = here.run_id, self.checker.keys[here.run_id, here.key.split("::", 1)[1]]
+        return place, self.checker.steps[place]
 
     def _done_before(self, key: str, tag: int) -> str | None:
         """Return the key with which the same step had its effect in an earlier run of a chain of retries, if that was
@@ -338,6 +409,7 @@ class Simulation(World):
                 self.sometimes("a retry did again what was undone")
         return None
 
+    @judging
     def undid(self, key: str, tag: int) -> None:
         self._demand_lease("undid something")
         self.book.undid(key)
@@ -395,6 +467,8 @@ class Simulation(World):
 
     def kill(self, process: Process, *, vanish: bool = False) -> None:
         super().kill(process, vanish=vanish)
+        for part in self.parts:
+            part.killed(self, process)
         self.log(f"{process.name} is killed")
         self.sometimes("a process was killed")
         node = process._caller
@@ -409,6 +483,11 @@ class Simulation(World):
             self.resumed_at[process] = self.loop.now
             self.log(f"{process.name} goes on")
         super().resume(process)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+        super().close()
 
     def _later(self, after_s: float, call: Callable[[], object]) -> None:
         self.loop.call_later(after_s, call, context=Context())
@@ -800,11 +879,15 @@ class Simulation(World):
             plans=self.plans,
             shared=self.shared,
         )
-        if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
-            self._heal()
-            self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
-        if not result.broken:
-            self._judge()
+        try:
+            if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
+                self._heal()
+                self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
+            if not result.broken:
+                self._judge()
+        except Exception as error:  # noqa: BLE001  a check at the end raised it
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.broke(f"{CHECK_RAISED} {error!r} at the end, in {where.name}")
         for change in sorted(states.forbidden, key=str):
             self.broke(
                 "I15 {} changed a row of {} from {} to {}, which lifecycle.py does not allow".format(*change)

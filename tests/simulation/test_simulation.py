@@ -13,10 +13,12 @@ from contextlib import ExitStack
 import pytest
 from msgspec import structs
 
+from tests.simulation import endings, invariants
+from tests.simulation.ledger import Book
 from tests.simulation.mutants import MUTANTS, Mutant, sql
 from tests.simulation.runner import REACHED_WITHIN, NotAsPlanted, hunt, play, replay_command
 from tests.simulation.schedule import Schedule, decoded, encoded, kept_schedules
-from tests.simulation.simulation import replay, simulate
+from tests.simulation.simulation import CHECK_RAISED, Simulation, replay, simulate
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -68,6 +70,35 @@ def test_a_mutant_that_dies_of_a_database_error_is_not_as_planted() -> None:
 
     with pytest.raises(NotAsPlanted, match="fance"):
         hunt(Mutant("misspelt", "an outcome counts only with its fence", misspelt, 20))
+
+
+@pytest.mark.parametrize("method", ["committed", "began", "did"])
+def test_an_exception_in_a_check_is_a_failure_of_the_seed(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check that raises has not judged what it looked at. The product would take the exception for an error of the store
+    or of a step, and hide it."""
+
+    def raises(*args: object) -> None:
+        raise LookupError("this check is wrong")
+
+    owner, name = {
+        "committed": (invariants, "CHECKS"),
+        "began": (Simulation, "_demand_lease"),
+        "did": (Book, "did"),
+    }[method]
+    monkeypatch.setattr(owner, name, (*invariants.CHECKS, raises) if name == "CHECKS" else raises)
+    broken = simulate(7).broken
+    assert broken[0].startswith(f"{CHECK_RAISED} LookupError('this check is wrong') in {method}"), broken
+
+
+def test_an_exception_in_a_check_at_the_end_is_a_failure_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(*args: object) -> None:
+        raise LookupError("this check is wrong")
+
+    monkeypatch.setattr(endings, "cancels_are_obeyed", raises)
+    broken = simulate(7).broken
+    assert broken[0].startswith(f"{CHECK_RAISED} LookupError('this check is wrong') at the end"), broken
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

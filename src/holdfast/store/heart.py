@@ -20,6 +20,7 @@ import os
 import select
 import signal
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -89,7 +90,18 @@ class Heart:
         self._pulse: str | None = None
         self._unread = b""
         self._let_go = False
-        self._descriptors = [0, *watched(order.pid)]
+
+    def live(self) -> None:
+        """Beat, and say why this ends. If the node's process is gone, say so in the store."""
+        try:
+            end = self.beat()
+            if end is not None:
+                self.say(HeartMessage(end=end))
+        except BrokenPipeError:
+            end = None  # the node is gone
+        if end is None and self.is_orphaned():
+            self.say_gone()
+        self.close()
 
     def beat(self) -> str | None:
         """Renew again and again. Return why the heart ends. None: the node is gone, or needs no heart any more."""
@@ -98,7 +110,7 @@ class Heart:
         while self._listen(at - monotonic()):
             if monotonic() < at:
                 continue
-            if os.getppid() != order.pid:
+            if self._is_parent_gone():
                 return None
             silent_s = monotonic() - self._heard_at
             if silent_s > order.stall_s:
@@ -107,7 +119,7 @@ class Heart:
                 return LAPSED
             again_s = order.renew_s / 4
             # A stopped process misses its timeouts. So when it continues, it must find that it has lost its lease.
-            if silent_s <= order.renew_s or not is_stopped(order.pid):
+            if silent_s <= order.renew_s or not self._is_parent_stopped():
                 renewed = self._renew(silent_s)
                 if renewed is None:
                     return RECLAIMED
@@ -121,7 +133,7 @@ class Heart:
         sent = self._environment.monotonic()
         try:
             if self._renewer is None:
-                self._renewer = renewer(self._order)
+                self._renewer = self._open_renewer()
             store_now = self._renewer.renew(self._pulse, silent_s)
         except Exception as error:  # noqa: BLE001  whatever it is, the heart reports it to the node and tries again
             self.say(HeartMessage(trouble=f"{type(error).__name__}: {error}"))
@@ -139,9 +151,9 @@ class Heart:
         monotonic = self._environment.monotonic
         until = monotonic() + ORPHANED_S
         while not self._let_go and monotonic() < until:
-            if os.getppid() != self._order.pid:
+            if self._is_parent_gone():
                 return True
-            select.select([], [], [], LOOK_S)
+            self._rest(LOOK_S)
         return False
 
     def say_gone(self) -> None:
@@ -151,37 +163,63 @@ class Heart:
         while monotonic() < self._sent + order.lease_s:
             try:
                 if self._renewer is None:
-                    self._renewer = renewer(order)
+                    self._renewer = self._open_renewer()
                 self._renewer.say_gone()
             except Exception:  # noqa: BLE001  the node is gone, so there is nobody to report it to
                 self.close()
-                select.select([], [], [], min(1.0, order.renew_s / 4))
+                self._rest(min(1.0, order.renew_s / 4))
             else:
                 return
 
     def _listen(self, limit_s: float) -> bool:
         """Wait at most `limit_s` for a line from the node. Return False if the node is gone, or needs no heart any
         more."""
-        ready, _, _ = select.select(self._descriptors, [], [], max(0.0, limit_s))
-        if ready:
-            read = os.read(0, READ_BYTES) if 0 in ready else b""
-            if not read:
-                return False
-            *lines, self._unread = (self._unread + read).split(b"\n")
-            if LEAVE in lines:
-                self._let_go = True
-                return False
-            if lines:
-                self._pulse, self._heard_at = lines[-1].decode(), self._environment.monotonic()
+        read = self._read(max(0.0, limit_s))
+        if read is None:
+            return True
+        if not read:
+            return False
+        *lines, self._unread = (self._unread + read).split(b"\n")
+        if LEAVE in lines:
+            self._let_go = True
+            return False
+        if lines:
+            self._pulse, self._heard_at = lines[-1].decode(), self._environment.monotonic()
         return True
-
-    def say(self, message: HeartMessage) -> None:
-        os.write(1, line_of(message))
 
     def close(self) -> None:
         if self._renewer is not None:
             self._renewer.close()
             self._renewer = None
+
+    # --- what it has of the system, which a simulation replaces -----------------------------------------------------
+
+    def _read(self, limit_s: float) -> bytes | None:
+        """Wait at most `limit_s` for what the node writes. Return None if there is nothing, and b"" if the pipe
+        is closed or the process has ended."""
+        ready, _, _ = select.select(self._descriptors, [], [], limit_s)
+        if not ready:
+            return None
+        return os.read(0, READ_BYTES) if 0 in ready else b""
+
+    @cached_property
+    def _descriptors(self) -> list[int]:
+        return [0, *watched(self._order.pid)]
+
+    def say(self, message: HeartMessage) -> None:
+        os.write(1, line_of(message))
+
+    def _rest(self, seconds: float) -> None:
+        select.select([], [], [], seconds)
+
+    def _is_parent_gone(self) -> bool:
+        return os.getppid() != self._order.pid
+
+    def _is_parent_stopped(self) -> bool:
+        return is_stopped(self._order.pid)
+
+    def _open_renewer(self) -> Renewer:
+        return renewer(self._order)
 
 
 def watched(pid: int) -> list[int]:
@@ -224,15 +262,7 @@ def main() -> None:
             sys.exit(0)
         line += read
     heart = Heart(Order(**json.loads(line)), Environment())
-    try:
-        end = heart.beat()
-        if end is not None:
-            heart.say(HeartMessage(end=end))
-    except BrokenPipeError:
-        end = None  # the node is gone
-    if end is None and heart.is_orphaned():
-        heart.say_gone()
-    heart.close()
+    heart.live()
     os._exit(0)
 
 

@@ -14,15 +14,23 @@ from typing import Any
 from tests.simulation.parts.acts import Acts
 from tests.simulation.parts.deadlines import Deadlines
 from tests.simulation.parts.deploys import Deploys
+from tests.simulation.parts.forks import Forks
 from tests.simulation.parts.halves import Halves
+from tests.simulation.parts.hangs import Hangs
+from tests.simulation.parts.hearts import Hearts
 from tests.simulation.parts.keeps import Keeps
 from tests.simulation.parts.labels import Labels
+from tests.simulation.parts.logs import Logs
+from tests.simulation.parts.mail import Mail
+from tests.simulation.parts.maps import Maps
 from tests.simulation.parts.outbox import Outbox
 from tests.simulation.parts.part import Part
 from tests.simulation.parts.retention import Retention
+from tests.simulation.parts.started import Started
 from tests.simulation.parts.steering import Steering
 from tests.simulation.parts.stops import Stops
 from tests.simulation.parts.threads import Threads
+from tests.simulation.parts.transactions import Transactions
 from tests.simulation.parts.updates import Updates
 
 SHARE = 0.12
@@ -45,6 +53,14 @@ KINDS: tuple[type[Part], ...] = (
     Deploys,
     Updates,
     Acts,
+    Hangs,
+    Mail,
+    Started,
+    Forks,
+    Maps,
+    Logs,
+    Transactions,
+    Hearts,
 )
 """The parts that have a module of their own."""
 

@@ -27,7 +27,10 @@ def I28_deadlines_last(checker: Checker, commit: Commit) -> Iterable[str]:
         if before is not None and before.deadline != after.deadline:
             yield f"the deadline of {after.id} was {before.deadline} and is {after.deadline}"
         if before is None and after.parent_id is None and after.retry_of is None:
-            limit_s = checker.world.limits_s[after.id]
+            limit_s = checker.world.limits_s.get(after.id)
+            if after.forked_from is not None:
+                origin = checker.runs[after.forked_from]
+                limit_s = None if origin.deadline is None else origin.deadline - origin.created_at
             if (after.deadline is None) != (limit_s is None):
                 yield f"{after.id} has the deadline {after.deadline} and the limit {limit_s}"
             elif after.deadline is not None and abs(after.deadline - after.created_at - limit_s) > 0.001:

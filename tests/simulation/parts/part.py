@@ -82,6 +82,9 @@ class Part:
     async def answer(self, simulation: Simulation, process: Process, verb: str) -> None:
         """The store has answered, and the answer is on its way to the process."""
 
+    def killed(self, simulation: Simulation, process: Process) -> None:
+        """A process was killed, or vanished with its host."""
+
     def heal(self, simulation: Simulation) -> None:
         """All faults are over."""
 
@@ -95,3 +98,6 @@ class Part:
     def endings(self, simulation: Simulation) -> Iterator[str]:
         """Yield what is wrong at the end of the seed."""
         yield from ()
+
+    def close(self) -> None:
+        """The seed is over, however it ended."""

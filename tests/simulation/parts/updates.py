@@ -129,7 +129,7 @@ async def _called(process: Process, key: str) -> tuple[str, str]:
     return Answered.RETURNED, raw.decode()
 
 
-def I29_one_answer(checker: Checker, commit: Commit) -> Iterator[str]:
+def I41_one_answer(checker: Checker, commit: Commit) -> Iterator[str]:
     """An update that is answered stays so. Only pruning removes it."""
     for _, before, after in commit.signals:
         if before is None or before.answer is None or commit.verb == "prune":
@@ -169,4 +169,4 @@ def replays_answer_again(stack: ExitStack) -> None:
     code(stack, served.Updates, "deliver", deliver)
 
 
-Updates.checks = (I29_one_answer,)
+Updates.checks = (I41_one_answer,)

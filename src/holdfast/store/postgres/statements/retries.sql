@@ -24,13 +24,14 @@ RETURNING id
 
 -- The third array replaces the results. Without the fourth, a replay does not compare the input. An undo that the other
 -- run's code added by hand is nothing that the new run calls.
+-- A step that runs in the other run has ended in the new one, so its fence is above that of its last attempt.
 -- name: copy_steps
 INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
                    finished_at, after_seq, timeouts, throttled, effect)
 SELECT $6::text, s.n, s.key, s.kind, s.name, s.lane,
        CASE WHEN u.result IS NOT NULL THEN 'succeeded' WHEN s.kind = 'undo' THEN 'cancelled' ELSE s.state END, s.priority, s.ready_at, s.attempt, s.losses, s.excused, s.attempts_max,
-       s.timeout_s, s.fence, s.agent, s.input, CASE WHEN u.is_compared THEN s.digest END, coalesce(u.result, s.output),
+       s.timeout_s, greatest(s.fence, s.attempt + 1), s.agent, s.input, CASE WHEN u.is_compared THEN s.digest END, coalesce(u.result, s.output),
        CASE WHEN u.result IS NULL THEN s.error END, u.seq, s.issued_at, s.started_at, coalesce(s.finished_at, clock_timestamp()),
        s.after_seq, s.timeouts, s.throttled,
        CASE s.kind WHEN 'call' THEN coalesce(s.effect, s.run_id || '::' || s.key) END

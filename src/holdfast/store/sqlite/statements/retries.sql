@@ -24,13 +24,14 @@ RETURNING id
 
 -- ?3 replaces the result. Without ?4, a replay does not compare the input. An undo that the other run's code added by
 -- hand is nothing that the new run calls.
+-- A step that runs in the other run has ended in the new one, so its fence is above that of its last attempt.
 -- name: copy_steps
 INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
                    finished_at, after_seq, timeouts, throttled, effect)
 SELECT ?6, n, key, kind, name, lane, CASE WHEN ?3 IS NOT NULL THEN 'succeeded' WHEN kind = 'undo' THEN 'cancelled' ELSE state END,
        priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, CASE WHEN ?4 THEN digest END, coalesce(?3, output), CASE WHEN ?3 IS NULL THEN error END, ?2,
+       max(fence, attempt + 1), agent, input, CASE WHEN ?4 THEN digest END, coalesce(?3, output), CASE WHEN ?3 IS NULL THEN error END, ?2,
        issued_at, started_at, coalesce(finished_at, store_now()), after_seq,
        timeouts, throttled, CASE kind WHEN 'call' THEN coalesce(effect, run_id || '::' || key) END
 FROM steps WHERE run_id = ?5 AND n = ?1

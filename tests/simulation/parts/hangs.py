@@ -1,0 +1,22 @@
+"""Steps that do not end when they are told to: their code catches the cancellation and goes on. Only the leader can end
+such an attempt, because its agent is alive and waits for it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from tests.simulation.mutants import mutant, sql
+from tests.simulation.parts.part import Part
+
+
+class Hangs(Part):
+    name = "hangs"
+    share = 0.08
+
+    def behaviours(self) -> tuple[str, ...]:
+        return ("clings", "clings")
+
+
+@mutant("the leader ends an attempt that is overdue, if its agent does not", within=60, part="hangs")
+def overdue_attempts_stay(stack: ExitStack) -> None:
+    sql(stack, "overdue_steps", "WHERE s.state = 'running'", "WHERE s.state = 'running' AND s.fence < 0")
