@@ -16,7 +16,14 @@ import msgspec
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import ChildUndo, Failure, LogPart, NewRun, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.children import CANCEL_KEY, cancel_payload, start_children, undo_children, undo_ended
+from holdfast.store.children import (
+    CANCEL_KEY,
+    ChildOutcome,
+    cancel_payload,
+    start_children,
+    undo_children,
+    undo_ended,
+)
 from holdfast.store.database import Part, Session, StoreCall, transaction
 from holdfast.store.operations import (
     HandBack,
@@ -202,11 +209,12 @@ class Batch:
         if close.state not in RUN_ENDED:  # the run is stuck, and a person decides how it goes on
             self._add(Verb.alert_stuck_runs, (hop.run_id, close.error or ""))
         elif close.parent_id is not None:
-            state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
-            outcome = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
+            waiter = (close.parent_id, close.parent_n or 0)
             if close.ends_undo:
-                waiter = (close.parent_id, close.parent_n or 0)
                 outcome = undo_ended(hop.run_id, waiter, close.state)._replace(at=close.at)
+            else:
+                state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
+                outcome = ChildOutcome(*waiter, state, close.output, close.error, close.at)
             self._add(Verb.end_child_steps, outcome)
         elif close.state in _FAILED_RUN:
             self._add(Verb.note_failures, (hop.run_id, 0))

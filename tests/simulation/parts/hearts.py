@@ -4,18 +4,18 @@ its node when that is killed, and dies with its host."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 
 from holdfast.errors import StoreFull, StoreUnreachable
 from holdfast.heartbeat import HeartProcess
 from holdfast.store import heart as hearts
-from holdfast.store.heart import LEAVE, Heart, HeartMessage, Order, Renewer
+from holdfast.store.heart import LEAVE, Heart, HeartMessage, Order, Renewer, line_of
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 from holdfast.testing.loop import PROCESS
@@ -118,7 +118,7 @@ class SimulatedHeart(Heart):
         return read or (b"" if self.is_closed or self.process.dead else None)
 
     def say(self, message: HeartMessage) -> None:
-        self.outbox += msgspec.json.encode(message) + b"\n"
+        self.outbox += line_of(message)
         self._tell()
 
     def _tell(self) -> None:
@@ -238,7 +238,7 @@ class SimulatedHeartProcess(HeartProcess):
             return
         lines, heart.outbox = heart.outbox.splitlines(), b""
         for line in lines:
-            self._heard(msgspec.json.decode(line, type=HeartMessage))
+            self._heard(HeartMessage(**json.loads(line)))
         if heart.fiber.over and self._process is heart:
             self._back_off()
             self._kill()
@@ -304,7 +304,7 @@ def hearts_count_from_the_answer(stack: ExitStack) -> None:
     real = HeartProcess._heard
 
     def heard(self: Any, message: HeartMessage) -> None:
-        real(self, msgspec.structs.replace(message, sent=message.answered) if message.sent else message)
+        real(self, message._replace(sent=message.answered) if message.sent else message)
 
     code(stack, HeartProcess, "_heard", heard)
 
@@ -347,7 +347,7 @@ def hearts_never_take_a_node_for_stalled(stack: ExitStack) -> None:
     real = Heart.__init__
 
     def init(self: Any, order: Order, environment: Any) -> None:
-        real(self, msgspec.structs.replace(order, stall_s=1e9), environment)
+        real(self, order._replace(stall_s=1e9), environment)
 
     code(stack, Heart, "__init__", init)
 
