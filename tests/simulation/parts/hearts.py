@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-
 from holdfast.errors import StoreFull, StoreUnreachable
 from holdfast.heartbeat import HeartProcess
 from holdfast.store import heart as hearts
