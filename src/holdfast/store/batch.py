@@ -203,7 +203,14 @@ class Batch:
             self._add(Verb.alert_stuck_runs, (hop.run_id, close.error or ""))
         elif close.parent_id is not None:
             state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
-            outcome = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
+            outcome: tuple[Any, ...] = (
+                close.parent_id,
+                close.parent_n,
+                state,
+                close.output,
+                close.error,
+                close.at,
+            )
             if close.ends_undo:
                 waiter = (close.parent_id, close.parent_n or 0)
                 outcome = undo_ended(hop.run_id, waiter, close.state)._replace(at=close.at)

@@ -49,7 +49,9 @@ def replays_forget_keep(stack: ExitStack) -> None:
 def undoing_runs_forget_keep(stack: ExitStack) -> None:
     real = undo_plan.Undoing._plan
 
-    def plan(self: Any, part: Any, prefix: str, run: Any, steps: Any, children: Any) -> None:
-        real(self, part, prefix, structs.replace(run, kept_n=0), steps, children)
+    def plan(self: Any, steps: Any) -> None:
+        run, self.run = self.run, structs.replace(self.run, kept_n=0)
+        real(self, steps)
+        self.run = run
 
     code(stack, undo_plan.Undoing, "_plan", plan)
