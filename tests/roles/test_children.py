@@ -432,10 +432,10 @@ async def test_a_child_whose_undo_gives_up_is_stuck_itself(hf: Holdfast, act: st
         await below.cancel(force=True)
         for one in (hf.run("through"), run):
             with pytest.raises(RunStuck, match="somebody stopped its undoing"):
-                await one.result(20)
+                await one.result(60)
             await one.cancel(force=True)
     with pytest.raises(RunFailed, match="enough"):
-        await run.result(20)
+        await run.result(60)
     assert await states(hf, *BELOW) == ["undone"] * 2 + (["undone"] * 2 if act == "skip" else ["failed"] * 2)
 
 

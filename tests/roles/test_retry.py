@@ -37,6 +37,7 @@ from holdfast.model import RunState
 from holdfast.run import Run
 from tests.roles.conftest import until
 from tests.roles.crash import point, through
+from tests.roles.test_children import until_state
 
 CONFIG = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
 ledger: dict[str, list[str]] = {}
@@ -505,30 +506,56 @@ async def keeps_children() -> str:
     return await do("very end")
 
 
-async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> None:
-    """From then on it belongs to the new run: if that one fails, the child is undone with it."""
+async def test_a_child_whose_undoing_was_stopped_is_retried_with_what_it_did(hf: Holdfast) -> None:
+    """It does nothing again. Its retry belongs to the new run: if that one fails, what the child did is undone with it."""
     broken.update({"end", "undo whole first"})
-    run = await hf.start(keeps_children.using(id="p"))
-    with pytest.raises(RunFailed):
-        await run.result(60)
+    run, child = await hf.start(keeps_children.using(id="p")), hf.run("whole")
+    await until_state(hf, "whole", RunState.STUCK)
+    await child.cancel(force=True)
+    await until_state(hf, "p", RunState.STUCK)
     await run.cancel(force=True)
     await fails(run)
-    assert [row.state for row in await hf.store.reads.children("p")] == [RunState.SUCCEEDED]
+    assert [row.state for row in await hf.store.reads.children("p")] == [RunState.FAILED]
     broken.clear()
     broken.add("very end")
     again = await run.retry()
     with pytest.raises(RunUndone):
         await again.result(60)
-    assert await hf.store.reads.children("p") == []
     assert [(row.id, row.state) for row in await hf.store.reads.children("p~2")] == [
-        ("whole", RunState.UNDONE)
+        ("whole~2", RunState.UNDONE)
     ]
     assert undone == ["late p~2::book", "whole first whole::book"]
     assert keys("whole first") == ["whole::book"]
     broken.clear()
     assert await (await again.retry()).result(60) == "very end"
-    assert keys("whole first") == ["whole::book", "whole~2::book"]
+    assert keys("whole first") == ["whole::book", "whole~3::book"]
     assert keys("whole second") == ["whole::do"]
+    await healthy(hf)
+
+
+@workflow
+async def plain_leg(what: str) -> str:
+    return await do(what)
+
+
+@workflow
+async def keeps_plain_child() -> str:
+    await plain_leg.using(id="plain")("plain")
+    return await do("end")
+
+
+async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> None:
+    """It stays succeeded, and belongs to the new run from then on."""
+    broken.add("end")
+    run = await hf.start(keeps_plain_child.using(id="p"))
+    await fails(run)
+    assert [row.state for row in await hf.store.reads.children("p")] == [RunState.SUCCEEDED]
+    broken.clear()
+    again = await run.retry()
+    assert await again.result(60) == "end"
+    assert await hf.store.reads.children("p") == []
+    assert [row.id for row in await hf.store.reads.children("p~2")] == ["plain"]
+    assert keys("plain") == ["plain::do"]
     await healthy(hf)
 
 

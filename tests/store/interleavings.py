@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from holdfast import codec
 from holdfast.breaker import BreakerChange
@@ -33,6 +34,7 @@ from holdfast.model import (
     RunState,
     StepState,
     TwinState,
+    undo_key,
 )
 from holdfast.store.acts import NewAct
 from holdfast.store.alerts import ALERTS
@@ -44,6 +46,7 @@ from holdfast.store.operations import (
     Close,
     HandBack,
     Hop,
+    NewStep,
     Op,
     QuarantineStep,
     RetryStep,
@@ -199,6 +202,11 @@ async def _waiting_runs(store: Store) -> None:
     await store.operators.hold("held-1", "ann", "")
 
 
+def undo_of(n: int, child_n: int) -> NewStep:
+    """Return a step that undoes the child of another step."""
+    return msgspec.structs.replace(child(n), key=undo_key(child(child_n).key))
+
+
 async def _families(store: Store) -> None:
     """Runs with children, runs that have joined others, and runs that failed and can be retried."""
     await begin(store, child(1), child(2), run=new_run("parent"))
@@ -215,7 +223,7 @@ async def _families(store: Store) -> None:
     await begin(store, child(1), run=kid)
     await _write(store, Hop(kid.id, 1, dropped=[1], close=closing(parent_id="undone-parent", parent_n=1)))
     undo = ChildUndo(2, 1, codec.revoked_error("undone-parent", 2, ERROR))
-    await _write(store, Hop("undone-parent", 1, issued=[child(2)], child_undos=[undo]))
+    await _write(store, Hop("undone-parent", 1, issued=[undo_of(2, 1)], child_undos=[undo]))
     assert await store.schedulers.claim_run(A, kid.id) is not None
     await parked(store, child(1), child(2), run=new_run("joiner"))
     for run_id in ("failed-1", "failed-2"):
@@ -393,7 +401,7 @@ _add("hop_closes_parent", batch(lambda: Hop(
     "parent", 1, dropped=[1, 2], cancelled=[1], close=closing(RunState.UNDONE, error=ERROR)),
     node=A))  # fmt: skip
 _add("hop_undoes_child", batch(lambda: Hop(
-    "parent", 1, issued=[child(3), child(4), child(5)], child_undos=[
+    "parent", 1, issued=[undo_of(3, 2), undo_of(4, 1), undo_of(5, 9)], child_undos=[
         ChildUndo(3, 2, codec.revoked_error("parent", 3, ERROR)),
         ChildUndo(4, 1, codec.revoked_error("parent", 4, ERROR)), ChildUndo(5, 9, ERROR, joins=True)]), node=A))  # fmt: skip
 _add("hop_ends_childs_undo", batch(lambda: Hop(

@@ -1,8 +1,10 @@
 """The doctor names what is broken, and nothing else."""
 
+import msgspec
 import pytest
 
-from holdfast.model import NewSignal
+from holdfast import codec
+from holdfast.model import ChildUndo, NewSignal, Outcome, StepState, undo_key
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
@@ -14,6 +16,7 @@ from tests.store.made import (
     child,
     closing,
     ended,
+    new_run,
     parked,
     running_call,
     start,
@@ -87,3 +90,17 @@ async def test_a_closed_run_is_healthy(store: Store) -> None:
         A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())]
     )
     assert await broken(store) == set()
+
+
+async def test_a_child_that_is_undone_is_healthy(store: Store, tamper: Tamper) -> None:
+    """The step of its parent that waits for this is no step without a child, as long as the child knows of it."""
+    parent = await begin(store, child(1))
+    kid = await begin(store, child(1), run=new_run(parent_id=parent, parent_n=1))
+    await store.batches.commit(A, [Hop(kid, 1, dropped=[1], close=closing(parent_id=parent, parent_n=1))])
+    undo = msgspec.structs.replace(child(2), key=undo_key(child(1).key))
+    wanted = ChildUndo(2, 1, codec.revoked_error(parent, 2, None))
+    outcomes = [Outcome(parent, 1, StepState.SUCCEEDED, None, None, 0.0, None, 1)]
+    await store.batches.commit(A, [Hop(parent, 1, outcomes=outcomes, issued=[undo], child_undos=[wanted])])
+    assert await broken(store) == set()
+    tamper(f"UPDATE runs SET error = NULL WHERE id = '{kid}'")
+    assert await broken(store) == {"I18c"}

@@ -159,7 +159,7 @@ async def test_pages_of_maps_can_be_left_out(store: Store) -> None:
     assert await listed(has_pages=True, prefix="page-") == {"page-1", "page-2"}
 
 
-async def test_steps_with_a_child_are_told_from_those_that_joined_a_run(store: Store) -> None:
+async def test_steps_with_a_child_are_not_those_that_joined_a_run(store: Store) -> None:
     """Only the numbers are read: a run may have thousands of children."""
     parent = await begin(store, child(1), child(2), child(3))
     for n in (1, 3):

@@ -133,7 +133,7 @@ def plan_fork(
     by_key = {row.key: row for row in steps}
     for key in request.results:
         _demand_settable(_named(by_key, run, key), run)
-    point = _point(run, steps, by_key, request)
+    point = _point(run, steps, signals, by_key, request)
     is_compared = not request.is_edited
     kept: dict[int, CopiedStep] = {}
     for row in steps:
@@ -207,9 +207,13 @@ class _Point(NamedTuple):
 
 
 def _point(
-    run: RunRow, steps: Sequence[StepRow], by_key: Mapping[str, StepRow], request: ForkRequest
+    run: RunRow,
+    steps: Sequence[StepRow],
+    signals: Sequence[SignalRow],
+    by_key: Mapping[str, StepRow],
+    request: ForkRequest,
 ) -> _Point:
-    ends = ended_at(run, steps) if run.error is not None or run.ending is not None else math.inf
+    ends = ended_at(run, steps, signals) if run.error is not None or run.ending is not None else math.inf
     is_cancelled = RunState.CANCELLED in (run.state, run.ending)
     if request.start is not None:
         row = _named(by_key, run, request.start)

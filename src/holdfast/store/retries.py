@@ -20,6 +20,7 @@ from holdfast.errors import WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import (
     DEADLINE,
+    UNDO,
     UNDO_PREFIX,
     Answered,
     Inherited,
@@ -220,7 +221,7 @@ def plan(
 ) -> Plan:
     """Return what the retry of an ended run keeps. `children` are the run's children, by the n of the step that asked
     for each."""
-    end = _end(run, steps)
+    end = _end(run, steps, signals)
     undone_by_run = set(end.undone)
     by_saga = {
         undone_key(row.key)[0]: row
@@ -285,10 +286,12 @@ class _Ended(NamedTuple):
     """n of the steps that were undone."""
 
 
-def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
+def _end(run: RunRow, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> _Ended:
     end = codec.end_of(run.error)
     if end.by:
-        return _Ended(math.inf, (), end.undone)  # it had succeeded, so all that was delivered is its history
+        # It had succeeded. Its history is what was delivered before its parent wanted it undone, and woke it for that.
+        woken = [one.delivered_seq for one in signals if one.name == UNDO and one.delivered_seq]
+        return _Ended(min(woken, default=math.inf) - 1, (), end.undone)
     if end.seq is not None:
         return _Ended(end.seq, end.steps, end.undone)
     # An older version did not record how the run ended. A step that has an undo was undone, and the step that failed
@@ -301,9 +304,9 @@ def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
     return _Ended(seq, () if last is None else (last,), [row.n for row in own if row.key in undone])
 
 
-def ended_at(run: RunRow, steps: Sequence[StepRow]) -> float:
+def ended_at(run: RunRow, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> float:
     """Return the place in the history where the code of a run ended that did not succeed."""
-    return _end(run, steps).seq
+    return _end(run, steps, signals).seq
 
 
 def _heard(seq: int | None, end: _Ended) -> int:

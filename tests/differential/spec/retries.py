@@ -9,6 +9,7 @@ from typing import NamedTuple
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import (
     DEADLINE,
+    UNDO,
     UNDO_PREFIX,
     UPDATE_PREFIX,
     Answered,
@@ -54,7 +55,10 @@ class Retries(Base):
         text = run.error or ""
         failure = json.loads(text) if text.startswith("{") else {}
         if failure.get("by"):
-            return End(math.inf, [], failure.get("undone", []))
+            woken = [
+                row.delivered_seq for row in self.signals_of(run.id) if row.name == UNDO and row.delivered_seq
+            ]
+            return End(min(woken, default=math.inf) - 1, [], failure.get("undone", []))
         if "seq" in failure:
             return End(failure["seq"], failure.get("steps", []), failure.get("undone", []))
         own = [s for s in self.steps_of(run.id) if s.delivered_seq and not s.key.startswith(UNDO_PREFIX)]

@@ -50,8 +50,7 @@ def undoing_runs_forget_keep(stack: ExitStack) -> None:
     real = undo_plan.Undoing._plan
 
     def plan(self: Any, steps: Any) -> None:
-        run = self.run
-        self.run = structs.replace(run, kept_n=0)
+        run, self.run = self.run, structs.replace(self.run, kept_n=0)
         real(self, steps)
         self.run = run
 

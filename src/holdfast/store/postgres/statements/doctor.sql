@@ -52,7 +52,7 @@ SELECT name, meaning, broken FROM (VALUES
           SELECT FROM holdfast.steps s
           WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))),
     ('I18', 'a waiting child step has its child, or a run that it joined',
-     (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
+     (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND left(s.key, 5) <> 'undo:'
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
       AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))),
     ('I27', 'no ended run has got an update that it left without an answer',
@@ -60,7 +60,11 @@ SELECT name, meaning, broken FROM (VALUES
       WHERE g.delivered_seq > 0 AND g.answer IS NULL AND left(g.name, 8) = '$update:' AND r.finished_at IS NOT NULL)),
     ('I18b', 'no step waits for a child that has ended',
      (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
-      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL))
+      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)),
+    ('I18c', 'a step that undoes a child has a child that knows of it and has not ended',
+     (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND left(s.key, 5) = 'undo:'
+      AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.finished_at IS NULL
+                      AND holdfast.is_json(convert_to(r.error, 'UTF8')) AND r.error::jsonb ->> 'by_n' = s.n::text)))
 ) facts(name, meaning, broken)
 -- This reads only the newest runs, because there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (

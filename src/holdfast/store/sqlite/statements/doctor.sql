@@ -45,7 +45,7 @@ UNION ALL SELECT 'I17', 'no step, twin, attempt, log or signal without its run',
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM logs l WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = l.run_id))
 UNION ALL SELECT 'I18', 'a waiting child step has its child, or a run that it joined',
-    (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
+    (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND substr(s.key, 1, 5) <> 'undo:'
      AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
      AND NOT EXISTS (SELECT 1 FROM joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))
 UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait took it',
@@ -58,6 +58,10 @@ UNION ALL SELECT 'I27', 'no ended run has got an update that it left without an 
 UNION ALL SELECT 'I18b', 'no step waits for a child that has ended',
     (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)
+UNION ALL SELECT 'I18c', 'a step that undoes a child has a child that knows of it and has not ended',
+    (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND substr(s.key, 1, 5) = 'undo:'
+     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.finished_at IS NULL
+                     AND json_extract(CASE WHEN json_valid(r.error) THEN r.error END, '$.by_n') = s.n))
 -- This reads only the newest runs, because there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
     SELECT id FROM (SELECT id, input, output, tags, published, progress, error FROM runs ORDER BY created_at DESC LIMIT 10000) r
