@@ -45,8 +45,6 @@ KINDS = {
     "retry now": (0.2, 1.0),
 }
 """Kinds of fault: for each, a probability per call or a number per two seconds, from rare to often."""
-FOCUSED_SHARE = 0.3
-"""The share of the seeds that have few kinds of fault, and those often."""
 DEATHS_MAX = 6
 """At most this many processes die, so that a seed is not only restarts."""
 
@@ -58,10 +56,9 @@ class Swarm:
         self.dice = dice
         self.rates: dict[str, float] = {}
         if dice.random() < 0.95:
-            focused = dice.random() < FOCUSED_SHARE
-            for kind in dice.sample(sorted(KINDS), dice.randint(1, 3) if focused else dice.randint(1, 7)):
+            for kind in dice.sample(sorted(KINDS), dice.randint(1, 7)):
                 low, high = KINDS[kind]
-                self.rates[kind] = low + (high - low) * dice.random() ** (0.5 if focused else 2)
+                self.rates[kind] = low + (high - low) * dice.random() ** 2
 
     def __getitem__(self, kind: str) -> float:
         return self.rates.get(kind, 0.0)

@@ -663,11 +663,6 @@ def given_up_steps_end_again(stack: ExitStack) -> None:
     sql(stack, "drop_steps", "finished_at = coalesce(finished_at, store_now())", "finished_at = store_now()")
 
 
-@mutant("a claim takes no more steps than it asked for", within=100)
-def claims_take_one_more(stack: ExitStack) -> None:
-    sql(stack, "due_steps", "LIMIT ?5", "LIMIT ?5 + 1")
-
-
 @mutant("a breaker changes in a new round", within=60, part="gates")
 def breakers_stay_in_their_round(stack: ExitStack) -> None:
     sql(stack, "change_breaker", "round = round + 1", "round = round")
@@ -675,5 +670,5 @@ def breakers_stay_in_their_round(stack: ExitStack) -> None:
 
 @mutant("a node leaves only after all that it had was taken from it", within=100)
 def nodes_leave_with_their_steps(stack: ExitStack) -> None:
-    sql(stack, "retire_reclaimed", "WHERE state = 'running' AND agent = ?1)", "WHERE 0 AND agent = ?1)")
+    sql(stack, "retire_reclaimed", "AND agent = ?1)", "AND agent = ?1 AND fence < 0)")
     sql(stack, "lost_by", "LIMIT ?2", "LIMIT min(?2, 1)")

@@ -9,8 +9,11 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.executor import Executor
 from holdfast.agent.outcome import Raised
+from holdfast.config import Config
+from holdfast.environment import Environment
 from holdfast.heartbeat import Heartbeat
 from holdfast.node import Node
+from holdfast.store.nodes import Nodes
 from holdfast.testing.world import Process
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
@@ -38,7 +41,7 @@ class WatchedAgent(Agent):
     executor_type = WatchedExecutor
 
 
-def _heartbeat_type(*asked: Any) -> type[Heartbeat]:
+def _heartbeat_type(store: Nodes, environment: Environment, config: Config) -> type[Heartbeat]:
     """Return the kind of heartbeat that the seed plays."""
     from tests.simulation.parts.hearts import SimulatedHeartProcess
 

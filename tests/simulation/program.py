@@ -537,10 +537,6 @@ BEHAVIOURS = (
 )
 
 
-FOCUSED_SHARE = 0.35
-"""The share of the plans whose steps behave in a few ways only. What needs two steps of a rare kind comes more often so."""
-
-
 class Draw:
     """Draws plans. Each step has its own tag."""
 
@@ -578,10 +574,6 @@ class Draw:
         )
         self._kinds += kinds
         self._stops = dice.random() < 0.3
-        if dice.random() < FOCUSED_SHARE:
-            self._behaviours = tuple(
-                dice.sample(sorted(set(behaviours)), min(len(set(behaviours)), dice.randint(1, 3)))
-            )
 
     def program(self) -> Plan:
         """Draw a whole workflow. Some workflows fail at their end, or continue as new."""

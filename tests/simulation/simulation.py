@@ -82,7 +82,7 @@ def judging(method: Callable[Concatenate[Simulation, P], R]) -> Callable[Concate
     for an error of its own: of the store, or of a step. `Stop` is what a step is told."""
 
     @wraps(method)
-    def judge(self: Simulation, *args: P.args, **kwargs: P.kwargs) -> R:
+    def judge(self: Simulation, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(self, *args, **kwargs)
         except Stop:

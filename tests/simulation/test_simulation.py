@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from msgspec import structs
 
-from tests.simulation import endings, invariants
+from tests.simulation import endings, invariants, matrix
 from tests.simulation.ledger import Book
 from tests.simulation.mutants import MUTANTS, Mutant, sql
 from tests.simulation.runner import REACHED_WITHIN, NotAsPlanted, hunt, play, replay_command
@@ -106,6 +106,21 @@ def test_every_mutant_dies(mutant: Mutant) -> None:
     """A planted bug is found within its number of seeds."""
     count, broken = hunt(mutant)
     assert count <= mutant.within, broken
+
+
+def test_each_invariant_has_a_mutant_of_its_own_or_a_reason() -> None:
+    """An invariant that fails only where another check fails, too, shows nothing by itself. `matrix.toml` names for each
+    one a mutant that nothing else finds, or says why there is none."""
+    assert matrix.OWN.keys() | matrix.SHARED.keys() == matrix.INVARIANTS.keys()
+    assert not matrix.OWN.keys() & matrix.SHARED.keys()
+    assert set(matrix.OWN.values()) <= {mutant.name for mutant in MUTANTS}
+    assert all(len(why) > 20 for why in matrix.SHARED.values())
+
+
+@pytest.mark.parametrize("invariant", sorted(matrix.OWN))
+def test_an_invariant_finds_its_mutant_with_all_others_switched_off(invariant: str) -> None:
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == matrix.OWN[invariant]]
+    assert matrix.found_alone(mutant, invariant) is not None
 
 
 @pytest.mark.parametrize("seed", [7, 41, 100, 240])

@@ -176,7 +176,7 @@ def logs_of_outcomes_are_lost(stack: ExitStack) -> None:
 @mutant("the last lines are kept", within=60, part="logs")
 def last_lines_are_lost(stack: ExitStack) -> None:
     def close(self: Any) -> list[Any]:
-        parts = self.take()
+        parts: list[Any] = self.take()
         self.closed = True
         return parts[:-1]
 

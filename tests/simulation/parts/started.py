@@ -13,6 +13,8 @@ from msgspec import structs
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL
 from holdfast.store import batch, children
+from holdfast.store.rows import start_row
+from holdfast.store.verbs import Verb
 from tests.simulation import program
 from tests.simulation.mutants import code, mutant, sql
 from tests.simulation.parts.part import Part
@@ -131,7 +133,7 @@ def calls_start_two_runs(stack: ExitStack) -> None:
         for run in started:
             if run.detached:
                 another = structs.replace(run, id=f"{run.id}+")
-                await session.all(children.Verb.start_runs, [children.start_row(another)])
+                await session.all(Verb.start_runs, [start_row(another)])
         await real(session, started)
 
     code(stack, children, "_end_starts", end_starts)
