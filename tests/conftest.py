@@ -57,16 +57,16 @@ CLEANUP = pytest.StashKey[ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Create the server's folder in the main process for the session. The server starts when a test first needs it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts jobs in the background like this
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = getattr(config, "workerinput", None)
-    if worker is None and has_room(MEMORY):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if worker is not None:
         config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
     else:
         config.stash[CLEANUP] = ExitStack()
         config.stash[SERVER_FOLDER] = config.stash[CLEANUP].enter_context(postgres.locked_folder(hasty=True))
+        if has_room(MEMORY):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def has_room(folder: Path) -> bool:
