@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from holdfast.environment import Environment
 from holdfast.store import open_store
@@ -51,6 +52,8 @@ MEMORY = Path("/dev/shm")
 """A file system in memory, for the folders of the tests. A commit does not wait for a disk there. What a killed process
 has written survives it all the same."""
 ROOM_BYTES = 2 << 30
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")  # how long an example takes is no claim
 SERVER_FOLDER = pytest.StashKey[Path]()
 CLEANUP = pytest.StashKey[ExitStack]()
 
