@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 # Tests wait for half of their time: two cores are busy with four processes.
-WORKERS ?= 4
+PROCESSES ?= 4
 # The tests start thousands of processes: each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,16 +19,16 @@ demo: .venv/.light ## book two trips: a lost reply is retried, a trip that canno
 
 # Tests with real processes have deadlines, which a machine that others use may miss: what failed must pass alone.
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
-	@.venv/bin/pytest -n $(WORKERS) --dist loadgroup -m "not long" $(ARGS) || { code=$$?; [ $$code -eq 1 ] || exit $$code; \
+	@.venv/bin/pytest -n $(PROCESSES) --dist loadgroup -m "not long" $(ARGS) || { code=$$?; [ $$code -eq 1 ] || exit $$code; \
 	  echo "once more, alone: what failed"; .venv/bin/pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS); }
 
 every: .venv/.full ## run the tests, and those that take long, too
-	@.venv/bin/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@.venv/bin/pytest -n $(PROCESSES) --dist loadgroup $(ARGS)
 
 # Those of other PostgreSQL versions that are installed here, as Debian's packages do it. The tests bring 18 along.
 versions: .venv/.full ## run what the stores claim on every PostgreSQL installed here
 	@for bin in /usr/lib/postgresql/*/bin; do [ -x $$bin/initdb ] || { echo "no other PostgreSQL is installed here"; break; }; \
-	  echo "$$bin"; HOLDFAST_TEST_PG_BIN=$$bin .venv/bin/pytest -q -n $(WORKERS) --dist loadgroup tests/store tests/differential tests/roles/test_runs.py tests/roles/test_undo.py -k "not sqlite" $(ARGS) || exit 1; done
+	  echo "$$bin"; HOLDFAST_TEST_PG_BIN=$$bin .venv/bin/pytest -q -n $(PROCESSES) --dist loadgroup tests/store tests/differential tests/roles/test_runs.py tests/roles/test_undo.py -k "not sqlite" $(ARGS) || exit 1; done
 
 # Each gets a folder of its own beside .venv. What depends on the interpreter: the language, payloads, the loop, processes.
 pythons: .venv/.full ## run the tests on other Pythons installed here (ARGS="tests/unit" for a part)
@@ -36,7 +36,7 @@ pythons: .venv/.full ## run the tests on other Pythons installed here (ARGS="tes
 	  for one in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do "$$one" -c "" 2>/dev/null && found=$$one; done; \
 	  [ -n "$$found" ] || { echo "no Python $$version is installed here"; continue; }; echo "Python $$version"; \
 	  env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv-$$version .venv/bin/uv sync --quiet --frozen --all-extras --python "$$found" || exit 1; \
-	  .venv-$$version/bin/pytest -q -n $(WORKERS) --dist loadgroup -m "not long" $${ARGS:-tests/unit tests/store tests/roles tests/testing} || exit 1; done
+	  .venv-$$version/bin/pytest -q -n $(PROCESSES) --dist loadgroup -m "not long" $${ARGS:-tests/unit tests/store tests/roles tests/testing} || exit 1; done
 
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
 	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)

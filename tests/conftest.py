@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from holdfast.environment import Environment
 from holdfast.store import open_store
@@ -51,22 +52,24 @@ MEMORY = Path("/dev/shm")
 """A file system in memory, for the folders of the tests. A commit does not wait for a disk there. What a killed process
 has written survives it all the same."""
 ROOM_BYTES = 2 << 30
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")  # how long an example takes is no claim
 SERVER_FOLDER = pytest.StashKey[Path]()
 CLEANUP = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Create the server's folder in the main process for the session. The server starts when a test first needs it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts jobs in the background like this
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = getattr(config, "workerinput", None)
-    if worker is None and has_room(MEMORY):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if worker is not None:
         config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
     else:
         config.stash[CLEANUP] = ExitStack()
         config.stash[SERVER_FOLDER] = config.stash[CLEANUP].enter_context(postgres.locked_folder(hasty=True))
+        if has_room(MEMORY):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def has_room(folder: Path) -> bool:

@@ -158,7 +158,7 @@ def serve(connection: socket.socket) -> list[str] | None:
         if bell in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(bell, 4096)
-            bury(children)
+            report_ends(children)
         if connection.fileno() not in ready:
             continue
         header, descriptors, _, _ = socket.recv_fds(connection, HEADER_BYTES, 4)
@@ -187,8 +187,8 @@ def serve(connection: socket.socket) -> list[str] | None:
             os.close(stream)
 
 
-def bury(children: dict[int, int]) -> None:
-    """Tell of each child that has ended how it ended."""
+def report_ends(children: dict[int, int]) -> None:
+    """Write of each child that has ended how it ended."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:

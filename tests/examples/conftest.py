@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from examples.trip_service import BookingService
+from tests.forkserver import HOLDFAST, Forked
 
 ROOT = Path(__file__).parents[2]
-HOLDFAST = Path(sys.executable).with_name("holdfast")
 
 
 def printed(*words: str | Path) -> str:
@@ -58,10 +57,11 @@ def start_command(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [HOLDFAST, *arguments],
+        process = Forked(
+            [HOLDFAST, *map(str, arguments)],
             cwd=tmp_path,
             env={**os.environ, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

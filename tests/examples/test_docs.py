@@ -62,6 +62,16 @@ def runs(block: Block) -> bool:
     return "run" in block.info or block.option("file") is not None
 
 
+SLEEP = """
+sleep() {
+  command sleep "$1"
+  case "$1" in 0*) return;; esac
+  SECONDS=0; holdfast --version > /dev/null; command sleep "$((10 * SECONDS))"
+}
+"""
+"""A reader's machine has nothing else to do. On a busy one, where a command takes seconds, `sleep` takes longer, too."""
+
+
 def execute(block: Block, folder: Path, ending: ExitStack, database: str) -> None:
     environment = {
         **os.environ,
@@ -81,7 +91,7 @@ def execute(block: Block, folder: Path, ending: ExitStack, database: str) -> Non
         command = [sys.executable, "program.py"]
     else:
         lines = [line[2:] for line in block.text.splitlines() if line.startswith(("$ ", "> "))]
-        command = ["bash", "-ec", "\n".join(lines)]
+        command = ["bash", "-ec", "\n".join([SLEEP, *lines])]
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -94,7 +104,7 @@ def execute(block: Block, folder: Path, ending: ExitStack, database: str) -> Non
     )
     ending.callback(stop_group, process.pid)
     with process:
-        shown, _ = process.communicate(timeout=60)
+        shown, _ = process.communicate(timeout=180)
     message = f"line {block.line}:\n{block.text}\n{shown}"
     assert process.returncode == int(block.option("exit") or 0), message
 

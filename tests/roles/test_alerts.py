@@ -212,7 +212,8 @@ async def test_a_lost_leader_is_reported(store_url: str) -> None:
     store = open_store(store_url, Environment())
     await store.open()
     await store.leader.lead("somebody", 0.2)
-    async with Holdfast(store_url, config=QUICK) as hf:
+    config = msgspec.structs.replace(QUICK, leader_lease_s=60.0)
+    async with Holdfast(store_url, config=config) as hf:
 
         async def is_raised() -> bool:
             return any(one.kind == AlertKind.LEADER_LOST for one in await store.alerts.alerts())
@@ -222,7 +223,7 @@ async def test_a_lost_leader_is_reported(store_url: str) -> None:
         await store.alerts.clear_alerts(
             (await hf.store.leader.leader() or ("", 0))[1], [(await store.alerts.alerts())[0].id]
         )
-    async with Holdfast(store_url, config=QUICK):
+    async with Holdfast(store_url, config=config):
         assert await store.alerts.open_alerts(10) == []
     await store.close()
 

@@ -327,7 +327,7 @@ async def test_a_file_of_ours_that_everybody_may_write_gives_a_warning(
 
 
 async def test_a_new_file_that_another_process_sets_up_is_waited_for(path: Path) -> None:
-    """The first processes of a new file may come at the same moment. None of them is told that the file is locked."""
+    """The first processes of a new file may come at the same moment. None of them finds it locked."""
     first = apsw.Connection(str(path))
     first.execute("BEGIN IMMEDIATE")
     second = connections.Connections(str(path), ENVIRONMENT)
