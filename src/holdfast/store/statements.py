@@ -37,6 +37,7 @@ NOUNS: Mapping[str, tuple[str, ...]] = {
         model.RunRow,
         model.SignalRow,
         model.StepRow,
+        model.TokenRow,
         model.Twin,
         answers.ClaimedStep,
         answers.LostStep,

@@ -262,6 +262,14 @@ class Verb(StrEnum):
     old_journal = auto()
     forget_journal = auto()
 
+    # tokens.sql
+    add_token = auto()
+    token = auto()
+    tokens = auto()
+    rotate_token = auto()
+    revoke_token = auto()
+    use_token = auto()
+
     # doctor.sql
     doctor = auto()
 
