@@ -13,6 +13,10 @@ NOTED_EVERY_S = 3600.0
 
 
 class Tokens(Part):
+    async def now(self) -> float:
+        """Return the store's time, by which tokens expire."""
+        return await self._database.now()
+
     @look
     async def token(self, session: Session, token_id: str) -> TokenRow | None:
         row = await session.row(Verb.token, token_id)

@@ -1,0 +1,110 @@
+"""One request on its way to the desk, and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.access import Act, Identity
+from holdfast.config import Config
+from holdfast.desk import Desk, Opened
+from holdfast.http.reading import header
+from holdfast.http.refusals import Refusal
+from holdfast.wire.paths import id_of
+
+
+class Served(Protocol):
+    """The server, as the functions behind routes see it."""
+
+    hf: Opened
+    desk: Desk
+    config: Config
+
+    @property
+    def is_leaving(self) -> bool: ...
+
+    async def metrics(self) -> str: ...
+
+    def openapi(self) -> bytes: ...
+
+
+class Call(NamedTuple):
+    server: Served
+    who: Identity
+    query: Any
+    """The query as the struct that the route names."""
+    tags: dict[str, str]
+    body: Any
+    """The body as the struct that the route takes."""
+    path: Mapping[str, str]
+    headers: Mapping[str, str]
+
+    @property
+    def desk(self) -> Desk:
+        return self.server.desk
+
+    def id(self, name: str) -> str:
+        """Return the id in the path. What stands for no id is unknown, like an id that nothing has."""
+        found = id_of(self.path[name])
+        if found is None:
+            raise Refusal("unknown")
+        return found
+
+    @property
+    def run(self) -> str:
+        return self.id("run")
+
+    def number(self, name: str) -> int:
+        text = self.path[name]
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            raise Refusal("unknown")
+        return int(text)
+
+    def header(self, name: str) -> str | None:
+        return header(self.headers, name)
+
+
+class Given(NamedTuple):
+    """What is answered."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    media_type: str = "application/json"
+
+
+class Size(StrEnum):
+    """How large the body of a request may be."""
+
+    SMALL = "small"
+    PAYLOAD = "payload"
+    BATCH = "batch"
+
+
+class Route(NamedTuple):
+    """A row of the table: what may be asked, by whom, and what is answered."""
+
+    verb: str
+    path: str
+    act: Act | None
+    """What the identity must be allowed to do. None: anybody may ask this, without a token."""
+    does: str
+    call: Callable[[Call], Awaitable[Given]]
+    gives: type | None = None
+    takes: type | None = None
+    query: type | None = None
+    has_tags: bool = False
+    statuses: Mapping[int, str] = {200: "done"}
+    size: Size = Size.SMALL
+    place: str = ""
+    """Where in the body a payload stands, for errors that are about it."""
+    polls: bool = False
+    """True if the answer may wait."""
+    headers: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What metrics and OpenAPI call it."""
+        words = [part.strip("{}") for part in self.path.split("/") if part and part != "v1"]
+        return "_".join([self.verb.lower(), *words]).replace(".", "_")
