@@ -48,7 +48,7 @@ from holdfast.model import (
     Poison,
     SignalRow,
 )
-from holdfast.node import POOL, ROLES, Node, session_of
+from holdfast.node import POOL, ROLES, SERVER, Node, session_of
 from holdfast.programs import name_of
 from holdfast.run import Run
 from holdfast.store import open_store
@@ -562,7 +562,7 @@ def _roles(roles: Iterable[str]) -> tuple[str, ...]:
         )
     found = tuple(roles)
     for role in found:
-        if role not in {*ROLES, POOL}:
+        if role not in {*ROLES, POOL, SERVER}:
             raise HoldfastError(
                 f"Holdfast(roles=…): {role!r} is no role: {known}; with an empty list it only starts runs"
             )

@@ -558,8 +558,8 @@ class LocalDesk:
 
     async def _pause(self, runs: Sequence[str], seconds: float) -> set[str]:
         """Wait until one of these runs has ended, for at most so long. Return those that have ended or do not exist."""
-        watchers = {run: self._hf.caller.watch_end(run) for run in runs}
-        leave = asyncio.ensure_future(self.leaving.wait())
+        watchers: dict[str, asyncio.Future[Any]] = {run: self._hf.caller.watch_end(run) for run in runs}
+        leave: asyncio.Future[Any] = asyncio.ensure_future(self.leaving.wait())
         try:
             await asyncio.wait(
                 [*watchers.values(), leave], timeout=seconds, return_when=asyncio.FIRST_COMPLETED

@@ -49,6 +49,8 @@ log = logging.getLogger("holdfast.node")
 ROLES = ("scheduler", "agent", "supervisor")
 POOL = "pool"
 """The role that the store shows for the process of a pool. Such a process hosts none of the `ROLES`."""
+SERVER = "server"
+"""The role that the store shows for a process that answers HTTP. It claims nothing."""
 
 Then = Callable[[Any], None]
 
@@ -78,7 +80,7 @@ class Node(Caller):
         super().__init__(store, environment=environment or Environment(), config=config)
         self.submit = self.writer.submit
         self.only, self.on_fenced = only, on_fenced
-        self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
+        self.roles = tuple(role for role in (*ROLES, POOL, SERVER) if role in set(roles))
         self.labels = frozenset(labels)
         self._about, self._extra_pulse = about or {}, pulse
         self._app, self._edition = app, -1

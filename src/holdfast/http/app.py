@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.access import Identity
 from holdfast.config import Config
-from holdfast.desk import LocalDesk, Opened
+from holdfast.desk import Desk, LocalDesk, Opened
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.http.call import Call, Given, Route, Size
 from holdfast.http.guard import Guard, authorised
@@ -40,7 +40,8 @@ class Server:
     """What is common to all requests of one server."""
 
     def __init__(self, hf: Opened, desk: LocalDesk, *, is_loopback: bool) -> None:
-        self.hf, self.desk, self.config = hf, desk, hf.config
+        self.hf, self.config = hf, hf.config
+        self._desk = desk
         self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback)
         self.figures = Figures()
         self.polls: dict[str, int] = {}
@@ -48,12 +49,16 @@ class Server:
         self._document: bytes | None = None
 
     @property
+    def desk(self) -> Desk:
+        return self._desk
+
+    @property
     def is_leaving(self) -> bool:
-        return self.desk.leaving.is_set()
+        return self._desk.leaving.is_set()
 
     def leave(self) -> None:
         """Answer everybody who waits. From now on, the server is not ready."""
-        self.desk.leaving.set()
+        self._desk.leaving.set()
 
     def openapi(self) -> bytes:
         if self._document is None:
@@ -95,9 +100,11 @@ class Door:
             who = await self._server.guard.identify(headers, address, scope["scheme"])
             who = authorised(who, route.act, headers)
             query, tags = read_query(scope["query_string"], route.query, has_tags=route.has_tags)
-            body = None
+            body: Any = None
             if route.takes is not None:
-                raw = await _body(receive, headers, _most(route.size, self._server.config), self._server.config)
+                raw = await _body(
+                    receive, headers, _most(route.size, self._server.config), self._server.config
+                )
                 body = read_body(raw, route.takes, self._server.config)
             call = Call(self._server, who, query, tags, body, scope.get("path_params", {}), headers)
             given = await (self._polled(route, call) if route.polls else route.call(call))

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from holdfast.access import Act, Identity
 from holdfast.config import Config
 from holdfast.desk import Desk, Opened
@@ -18,8 +20,10 @@ class Served(Protocol):
     """The server, as the functions behind routes see it."""
 
     hf: Opened
-    desk: Desk
     config: Config
+
+    @property
+    def desk(self) -> Desk: ...
 
     @property
     def is_leaving(self) -> bool: ...
@@ -93,7 +97,7 @@ class Route(NamedTuple):
     call: Callable[[Call], Awaitable[Given]]
     gives: type | None = None
     takes: type | None = None
-    query: type | None = None
+    query: type[msgspec.Struct] | None = None
     has_tags: bool = False
     statuses: Mapping[int, str] = {200: "done"}
     size: Size = Size.SMALL

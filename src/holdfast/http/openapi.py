@@ -18,9 +18,10 @@ TEXT = "text/plain"
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    kinds = {kind for route in routes for kind in (route.takes, route.gives) if kind not in {None, dict}}
-    kinds.add(Problem)
-    ordered = sorted(kinds, key=lambda kind: kind.__name__ if kind is not None else "")
+    kinds: set[type] = {Problem}
+    for route in routes:
+        kinds |= {kind for kind in (route.takes, route.gives) if kind is not None and kind is not dict}
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
     made, components = msgspec.json.schema_components(ordered, ref_template=REF)
     schemas = dict(zip(ordered, made, strict=True))
     paths: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from holdfast.config import Config
 from holdfast.http.refusals import Refusal
 
 T = TypeVar("T")
+Query = TypeVar("Query", bound=msgspec.Struct)
 
 MEDIA_TYPE = "application/json"
 TARGET_MAX = 8 * 1024
@@ -38,9 +39,7 @@ def demand_media_type(content_type: str | None) -> None:
     """Refuse a body whose type is not exactly JSON. A browser sends no other page's request with this type unasked."""
     given = (content_type or "").lower().replace(" ", "")
     if given not in {MEDIA_TYPE, f"{MEDIA_TYPE};charset=utf-8"}:
-        raise Refusal(
-            "media-type", f"send the header Content-Type: {MEDIA_TYPE}", place="Content-Type"
-        )
+        raise Refusal("media-type", f"send the header Content-Type: {MEDIA_TYPE}", place="Content-Type")
 
 
 def read_body(raw: bytes, kind: type[T], config: Config) -> T:
@@ -168,13 +167,13 @@ def _explained(message: str) -> tuple[str, str]:
     found = _PLACE.search(message)
     if found is None:
         return message, ""
-    place = "".join(
-        pointer(name or number) for name, number in _PART.findall(found[1]) if number != "..."
-    )
+    place = "".join(pointer(name or number) for name, number in _PART.findall(found[1]) if number != "...")
     return message[: found.start()], place
 
 
-def read_query(raw: bytes, kind: type[T] | None, *, has_tags: bool) -> tuple[T | None, dict[str, str]]:
+def read_query(
+    raw: bytes, kind: type[Query] | None, *, has_tags: bool
+) -> tuple[Query | None, dict[str, str]]:
     """Return the query as a struct, and its tags. A parameter that the route does not have is refused."""
     given: dict[str, Any] = {}
     tags: dict[str, str] = {}

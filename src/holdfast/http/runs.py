@@ -80,7 +80,9 @@ async def start(call: Call) -> Given:
     key = call.header("idempotency-key")
     if key is not None and call.body.id is not None:
         raise Refusal(
-            "invalid", "give an id or an Idempotency-Key, not both: each makes a start idempotent", place="/id"
+            "invalid",
+            "give an id or an Idempotency-Key, not both: each makes a start idempotent",
+            place="/id",
         )
     if key is not None and not 1 <= len(key) <= requests.NAME_MAX:
         raise Refusal("invalid", "the key needs 1 to 200 characters", place="Idempotency-Key")
@@ -129,8 +131,8 @@ async def runs(call: Call) -> Given:
     except InvalidInput as wrong:
         place = str(wrong).partition(":")[0]
         raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
-    filter = [msgspec.structs.replace(query, limit=0, cursor=None), call.tags, call.who.namespace]
-    digest = filter_digest(filter)
+    asked = [msgspec.structs.replace(query, limit=0, cursor=None), call.tags, call.who.namespace]
+    digest = filter_digest(asked)
     if query.cursor is not None:
         where.before = read_cursor(query.cursor, digest)
         if where.before is None:
@@ -138,8 +140,8 @@ async def runs(call: Call) -> Given:
     where.limit = query.limit + 1
     found = await call.desk.runs(call.who, where)
     page, more = found[: query.limit], len(found) > query.limit
-    next = cursor_text(page[-1].created_at, page[-1].id, digest) if more else None
-    return Given(answers.Runs([views.run(row, call.who) for row in page], next))
+    after = cursor_text(page[-1].created_at, page[-1].id, digest) if more else None
+    return Given(answers.Runs([views.run(row, call.who) for row in page], after))
 
 
 async def counts(call: Call) -> Given:
@@ -176,8 +178,8 @@ async def steps(call: Call) -> Given:
     query: StepsQuery = call.query
     found = await call.desk.steps(call.who, call.run, query.after, query.limit + 1)
     page = found[: query.limit]
-    next = page[-1].n if len(found) > query.limit else None
-    return Given(answers.Steps([views.step(row, call.who) for row in page], next))
+    after = page[-1].n if len(found) > query.limit else None
+    return Given(answers.Steps([views.step(row, call.who) for row in page], after))
 
 
 async def step(call: Call) -> Given:
@@ -224,7 +226,9 @@ async def graph(call: Call) -> Given:
 async def signal(call: Call) -> Given:
     given: requests.Signal = call.body
     try:
-        new = await call.desk.signal(call.who, call.run, given.name, _compact(given.data, call.server.config), given.key)
+        new = await call.desk.signal(
+            call.who, call.run, given.name, _compact(given.data, call.server.config), given.key
+        )
     except (InvalidInput, UnknownSignal) as wrong:
         raise _misfit(wrong, call) from None
     return Given(answers.Sent(new), 202)
@@ -293,10 +297,10 @@ async def retry(call: Call) -> Given:
 
 async def fork(call: Call) -> Given:
     given: requests.Fork = call.body
-    input: Any = json.loads(bytes(given.input))
+    edited: Any = json.loads(bytes(given.input))
     results = {key: json.loads(bytes(value)) for key, value in given.results.items()}
     try:
-        made = await call.desk.fork(call.who, call.run, given.start, input, results, given.id)
+        made = await call.desk.fork(call.who, call.run, given.start, edited, results, given.id)
     except InvalidInput as wrong:
         text = str(wrong)
         place = "/id" if "(id=" in text else "/set" if "result of" in text else "/input"

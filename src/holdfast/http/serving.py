@@ -82,6 +82,8 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
         ssl_certfile=address.tls_cert,
         ssl_keyfile=address.tls_key,
     )
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         quiet = _Quiet(config)
         task = asyncio.ensure_future(quiet.serve(sockets=[listening]))

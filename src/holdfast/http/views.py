@@ -75,10 +75,10 @@ def _run_fields(row: model.RunRow, who: Identity) -> dict[str, Any]:
 
     is_stuck = row.state is model.RunState.STUCK
     note = _object(row.note)
-    id = shown_id(who.namespace, row.id)
+    run_id = shown_id(who.namespace, row.id)
     return {
-        "id": id,
-        "ref": path_of(id),
+        "id": run_id,
+        "ref": path_of(run_id),
         "namespace": row.namespace,
         "workflow": row.workflow,
         "version": row.version,
@@ -115,10 +115,10 @@ def whole_run(row: model.RunRow, who: Identity) -> answers.WholeRun:
 
 
 def ended_run(row: model.RunRow, who: Identity) -> answers.EndedRun:
-    id = shown_id(who.namespace, row.id)
+    run_id = shown_id(who.namespace, row.id)
     return answers.EndedRun(
-        id=id,
-        ref=path_of(id),
+        id=run_id,
+        ref=path_of(run_id),
         state=row.state,
         error=failure(row.note if row.state is model.RunState.STUCK else row.error),
         output=payload(row.output, who),
@@ -128,8 +128,8 @@ def ended_run(row: model.RunRow, who: Identity) -> answers.EndedRun:
 
 
 def started(stored: str, who: Identity, *, new: bool) -> answers.Started:
-    id = shown_id(who.namespace, stored)
-    return answers.Started(id, path_of(id), new)
+    run_id = shown_id(who.namespace, stored)
+    return answers.Started(run_id, path_of(run_id), new)
 
 
 def state(run_id: str, found: model.RunState) -> answers.State:
@@ -137,8 +137,8 @@ def state(run_id: str, found: model.RunState) -> answers.State:
 
 
 def forked(made: Forked, who: Identity) -> answers.Forked:
-    id = shown_id(who.namespace, made.id)
-    return answers.Forked(id, path_of(id), made.kept)
+    run_id = shown_id(who.namespace, made.id)
+    return answers.Forked(run_id, path_of(run_id), made.kept)
 
 
 def step(row: model.StepRow, who: Identity) -> answers.Step:
@@ -231,9 +231,7 @@ def agent(health: NodeHealth, leader: str | None) -> answers.Agent:
 
 def lane(seen: LaneSeen) -> answers.Lane:
     one, backlog = seen
-    return answers.Lane(
-        one.id, one.name, list(one.needs), one.depends, backlog.ready, maybe(backlog.since)
-    )
+    return answers.Lane(one.id, one.name, list(one.needs), one.depends, backlog.ready, maybe(backlog.since))
 
 
 def hold(row: model.Hold) -> answers.Hold:
