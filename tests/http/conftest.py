@@ -15,7 +15,7 @@ from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, make, namespaces
 from holdfast.config import Config
 from holdfast.http.app import Server, make_app
 from holdfast.model import NewToken
-from tests.http import flows as flows
+from tests.http import flows
 
 FAST = Config(
     poll_s=0.05,
@@ -28,6 +28,9 @@ FAST = Config(
     sign_ins_per_min=10**6,
 )
 """Short intervals for what only runs as a safety net, and no limit on requests but where a test sets one."""
+
+
+assert flows.count  # the workflows that all servers here know
 
 
 class Asked(NamedTuple):

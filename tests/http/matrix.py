@@ -20,6 +20,7 @@ from holdfast.access import Role, local
 from holdfast.desk import StartRequest
 from holdfast.http.call import Route
 from holdfast.http.routes import ROUTES
+from holdfast.model import HoldScope
 from holdfast.store.reads import RunFilter
 from holdfast.wire.paths import path_of
 from tests.http.conftest import Asked, asking, bearer, made_token
@@ -109,14 +110,21 @@ class Matrix:
 
     async def cell(self, route: Route, asker: Asker, target: str) -> Cell:
         headers = dict(asker.headers)
+        gates = self._asked.hf.store.gates
+        if route.path == "/v1/holds/release" and target == OWN:
+            await gates.add_hold(HoldScope.NAMESPACE, target, "test", "")
         run_id = await self._target(target) if "{run}" in route.path or "ended" in route.path else ""
-        if asker.has_all or ("{run}" not in route.path and route.path != "/v1/runs/ended" and target != OWN):  # they name the namespace of what they mean
+        if asker.has_all or (
+            "{run}" not in route.path and route.path != "/v1/runs/ended" and target != OWN
+        ):  # they name the namespace of what they mean
             headers["Holdfast-Namespace"] = target
         path = route.path.replace("{run}", path_of(run_id))
         for name, value in PARTS.items():
             path = path.replace(f"{{{name}}}", value)
         body = json.dumps(BODIES.get(route.path, {})).replace("{id}", run_id).replace("{namespace}", target)
         answer = await self._ask(route, path, headers, body)
+        if route.path.startswith("/v1/holds"):
+            await gates.remove_hold(HoldScope.NAMESPACE, target, "test", "")
         return Cell(f"{route.verb} {route.path}", asker.name, target, answer.status_code, answer.content)
 
     async def _ask(self, route: Route, path: str, headers: dict[str, str], body: str) -> httpx2.Response:
@@ -127,9 +135,11 @@ class Matrix:
 
     async def theirs(self) -> Any:
         """Return everything that belongs to the other namespace."""
-        reads, found = self._asked.hf.store.reads, []
-        for row in await reads.runs(RunFilter(namespace=OTHER, limit=100)):
-            found.append((row, await reads.signals(row.id), await reads.journal(row.id)))
+        reads = self._asked.hf.store.reads
+        found = [
+            (row, await reads.signals(row.id), await reads.journal(row.id))
+            for row in await reads.runs(RunFilter(namespace=OTHER, limit=100))
+        ]
         holds = [one for one in await self._asked.hf.store.gates.holds() if one.value == OTHER]
         return found, holds
 
