@@ -21,7 +21,7 @@ import msgspec
 from holdfast import codec, edits
 from holdfast.access import Act, Identity
 from holdfast.caller import Caller
-from holdfast.codec.schema import check, data_option, filled
+from holdfast.codec.schema import check, data_option, filled, members
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import (
@@ -410,9 +410,10 @@ class LocalDesk:
                 f"{declared.name}: give an object by the names of the arguments, because its code is not loaded here"
             )
         schema = msgspec.json.decode(declared.input)
+        known = members(schema)
         for name in value:
-            if name not in schema.get("properties", value) and "additionalProperties" not in schema:
-                takes = ", ".join(f"`{one}`" for one in schema["properties"]) or "no parameters"
+            if known is not None and name not in known:
+                takes = ", ".join(f"`{one}`" for one in known) or "no parameters"
                 raise InvalidInput(f"{declared.name}: unknown parameter `{name}`: it takes {takes}")
         check(value, schema, declared.name)
         made = msgspec.json.encode(filled(value, schema))
@@ -491,15 +492,21 @@ class LocalDesk:
         return row
 
     async def _answered(self, id: int) -> UpdateEnd:
+        """Wait for the answer to an update. Raise TimeoutError if this process leaves meanwhile."""
+        watcher = self._hf.caller.watch_update(id)
+        leave: asyncio.Future[Any] = asyncio.ensure_future(self.leaving.wait())
         try:
-            return await self._hf.caller.watch_update(id)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise HoldfastError(
-                "this Holdfast was closed while this call waited for the answer to an update"
-            ) from None
+            await asyncio.wait([watcher, leave], return_when=asyncio.FIRST_COMPLETED)
+            if not watcher.done():
+                raise TimeoutError
+            if watcher.cancelled():
+                raise HoldfastError(
+                    "this Holdfast was closed while this call waited for the answer to an update"
+                )
+            return watcher.result()
+        finally:
+            leave.cancel()
+            watcher.cancel()
 
     async def _no_answer(self, row: SignalRow, name: str) -> str:
         """Say why an update has no answer yet, and what to do."""

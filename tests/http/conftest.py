@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -64,9 +65,6 @@ async def asking(
             yield Asked(hf, server, client)
 
 
-Asking = Callable[..., Awaitable[Asked]]
-
-
 @pytest.fixture
 async def quiet(store_url: str) -> AsyncIterator[Asked]:
     """A server beside which nothing executes: runs stay pending."""
@@ -114,3 +112,10 @@ async def made_token(
 
 def bearer(token: str, **more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}", **more}
+
+
+async def until(true: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait until a condition of this process is true, with a deadline instead of a guess."""
+    async with asyncio.timeout(limit_s):
+        while not true():  # noqa: ASYNC110  a condition outside this loop gives no event
+            await asyncio.sleep(0.005)

@@ -23,7 +23,7 @@ async def add(a: int) -> int:
 
 
 @workflow(name="shop.count")
-async def count(a: int, by: float = 1, secret: str = "") -> int:
+async def count(a: int, by: float = 1.0, secret: str = "") -> int:
     return await add(a)
 
 

@@ -341,6 +341,14 @@ def _of_object(value: dict[str, Any], schema: Schema, defs: Schema, place: str) 
             yield from _problems(item, known.get(name, others), defs, f"{place}.{name}")
 
 
+def members(schema: Schema) -> list[str] | None:
+    """Return the names that an object of this schema may have. None if it may have any."""
+    found = _resolved(schema, schema.get("$defs", {}))
+    if "properties" not in found or found.get("additionalProperties"):
+        return None
+    return list(found["properties"])
+
+
 def filled(value: Any, schema: Any) -> Any:
     """Return a value that fits as its own code would write it: members in the declared order, and defaults filled in. So
     the same call has the same digest, whoever checked it."""
@@ -358,7 +366,7 @@ def _filled(value: Any, schema: Any, defs: Schema) -> Any:
             if name in value:
                 found[name] = _filled(value[name], inner, defs)
             elif isinstance(inner, dict) and "default" in inner:
-                found[name] = _filled(inner["default"], inner, defs)
+                found[name] = inner["default"]
         return found | {
             name: _filled(item, others, defs) for name, item in value.items() if name not in known
         }

@@ -8,7 +8,7 @@ import binascii
 import re
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:@-][A-Za-z0-9._:@~-]*")
-_CODED = re.compile(r"~[A-Za-z0-9_-]*")
+_CODED = re.compile(r"~[A-Za-z0-9_-]+")
 
 
 def path_of(id: str) -> str:
