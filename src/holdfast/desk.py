@@ -69,6 +69,7 @@ from holdfast.store.bell import Bell
 from holdfast.store.forks import Forked, ForkRequest
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
+from holdfast.supervisor.alerts import in_words
 from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.health import NodeHealth, examine
 from holdfast.supervisor.why import explain
@@ -116,6 +117,8 @@ class Started(NamedTuple):
 
 class AlertSeen(NamedTuple):
     alert: Alert
+    words: str
+    """The alert as one line."""
     deliveries: list[Delivery]
 
 
@@ -124,8 +127,12 @@ class LaneSeen(NamedTuple):
     backlog: Backlog
 
 
+Health = NodeHealth
+"""How a node is doing."""
+
+
 class AgentsSeen(NamedTuple):
-    nodes: list[NodeHealth]
+    nodes: list[Health]
     leader: str | None
     """The node that leads. None if nobody does."""
 
@@ -894,7 +901,9 @@ class LocalDesk:
         nouns = self._store.alerts
         found = await (nouns.alerts(limit) if everything else nouns.open_alerts(limit))
         sent = await nouns.deliveries([alert.id for alert in found])
-        return [AlertSeen(one, [each for each in sent if each.alert_id == one.id]) for one in found]
+        return [
+            AlertSeen(one, in_words(one), [each for each in sent if each.alert_id == one.id]) for one in found
+        ]
 
     async def clear_alert(self, who: Identity, alert: int) -> bool:
         """Clear an alert. Return False if it is not open."""

@@ -85,11 +85,12 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        quiet = _Quiet(config)
-        task = asyncio.ensure_future(quiet.serve(sockets=[listening]))
-    except OSError as wrong:  # the certificate or the key cannot be read
+        config.load()
+    except OSError as wrong:  # they cannot be read, or do not belong together
         listening.close()
         raise InvalidSettings(f"the server cannot use its certificate or key: {wrong}") from None
+    quiet = _Quiet(config)
+    task = asyncio.ensure_future(quiet.serve(sockets=[listening]))
     try:
         while not quiet.started:
             if task.done():

@@ -11,11 +11,9 @@ from msgspec import Raw
 
 from holdfast import model
 from holdfast.access import Identity
-from holdfast.desk import AlertSeen, LaneSeen, shown_id
+from holdfast.desk import AlertSeen, Health, LaneSeen, shown_id
 from holdfast.logs import LogInfo
 from holdfast.store.forks import Forked
-from holdfast.supervisor.alerts import in_words
-from holdfast.supervisor.health import NodeHealth
 from holdfast.wire import answers
 from holdfast.wire.paths import path_of
 
@@ -208,7 +206,7 @@ def whole_workflow(row: model.Declaration) -> answers.WholeWorkflow:
     )
 
 
-def agent(health: NodeHealth, leader: str | None) -> answers.Agent:
+def agent(health: Health, leader: str | None) -> answers.Agent:
     node, offers = health.node, health.offers
     return answers.Agent(
         id=node.id,
@@ -261,13 +259,13 @@ def poison(row: model.Poison) -> answers.Poison:
 
 
 def alert(seen: AlertSeen) -> answers.Alert:
-    row, deliveries = seen
+    row, words, deliveries = seen
     return answers.Alert(
         id=row.id,
         kind=row.kind,
         level=row.level,
         key=row.key,
-        message=in_words(row),
+        message=words,
         run=row.run_id,
         times=row.times,
         at=moment(row.at),
