@@ -31,7 +31,7 @@ FAST = Config(
 """Short intervals for what only runs as a safety net, and no limit on requests but where a test sets one."""
 
 
-assert flows.count  # the workflows that all servers here know
+assert flows.count.name  # the workflows that all servers here know
 
 
 class Asked(NamedTuple):

@@ -33,7 +33,7 @@ from tests.http.conftest import FAST
 REQUESTS = int(os.environ.get("HOLDFAST_FUZZ", "400"))
 EACH = max(2, REQUESTS // len(ROUTES))
 
-assert flows.count
+assert flows.count.name
 
 
 class Lived:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
 from holdfast.http.openapi import document
 from holdfast.http.reference import page

@@ -66,6 +66,7 @@ class Guard:
         self._failed: dict[str, tuple[float, int]] = {}
         """By address: since when requests with bad tokens are counted, and how many there were."""
         self._used: dict[str, float] = {}
+        self._user = actor()
 
     async def identify(self, headers: Mapping[str, str], address: str, scheme: str) -> Identity:
         """Return who asks. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
@@ -74,9 +75,8 @@ class Guard:
             if not self._is_loopback or await self.has_tokens():
                 raise self._unauthenticated(address)
             _demand_own_page(headers, scheme)
-            who = local(actor())
-        else:
-            who = await self._verified(given, address)
+            return local(self._user)
+        who = await self._verified(given, address)
         now = self._environment.monotonic()
         burst = self._config.requests_burst
         bucket = self._buckets.get(who.id)

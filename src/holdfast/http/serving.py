@@ -17,13 +17,13 @@ import uvicorn
 from holdfast.desk import LocalDesk, Opened
 from holdfast.errors import HoldfastError, InvalidSettings
 from holdfast.http.app import Server, make_app
+from holdfast.http.protocol import Bounded
 
 log = logging.getLogger("holdfast.http")
 
 KEEP_ALIVE_S = 75
 """Above the 60 s after which balancers close an idle connection, and bounded, because a connection that a proxy reset is
 kept until this ends."""
-HEADERS_MAX = 32 * 1024
 
 
 class Address(NamedTuple):
@@ -67,7 +67,7 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
     listening = _bound(address)
     config = uvicorn.Config(
         make_app(server),
-        http="httptools",
+        http=Bounded,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -78,12 +78,11 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, int(hf.config.leave_s)),
         limit_concurrency=hf.config.connections_max,
-        h11_max_incomplete_event_size=HEADERS_MAX,
         ssl_certfile=address.tls_cert,
         ssl_keyfile=address.tls_key,
     )
     for name in ("uvicorn", "uvicorn.error"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(name).setLevel(logging.ERROR)  # what strangers send is no reason to log
     try:
         config.load()
     except OSError as wrong:  # they cannot be read, or do not belong together
