@@ -219,6 +219,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests one token may send at once after a pause."""
     polls_max: int = 50
     """How many requests of one token may wait at a server at the same time."""
+    streams_max: int = 20
+    """How many streams of one token may be open at a server. A page needs one."""
     sign_ins_per_min: int = 10
     """How many requests a minute with a bad token one address may send. More are refused without a look at the token."""
     leave_s: float = 10.0

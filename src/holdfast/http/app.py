@@ -4,28 +4,30 @@ answer. Whatever goes wrong is a problem."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Place
 from starlette.types import Receive, Scope, Send
 
-from holdfast.access import Identity
+from holdfast.access import Act, Identity, Kind
 from holdfast.config import Config
 from holdfast.desk import Desk, LocalDesk, Opened
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput, StoreError
 from holdfast.http.call import Call, Given, Route, Size
-from holdfast.http.guard import Guard, authorised
+from holdfast.http.guard import KNOWN_S, Guard, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
 from holdfast.http.reading import demand_media_type, read_body, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.routes import ROUTES
+from holdfast.http.streams import Looks
 from holdfast.wire.problems import MEDIA_TYPE, Problem, problem
 
 log = logging.getLogger("holdfast.http")
@@ -46,6 +48,9 @@ class Server:
         self.figures = Figures()
         self.polls: dict[str, int] = {}
         """How many requests of each token wait now."""
+        self.streams: dict[str, int] = {}
+        """How many streams of each token are open."""
+        self._looks = Looks(hf)
         self._document: bytes | None = None
 
     @property
@@ -55,6 +60,43 @@ class Server:
     @property
     def is_leaving(self) -> bool:
         return self._desk.leaving.is_set()
+
+    @property
+    def looks(self) -> Looks:
+        return self._looks
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the server leaves."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._desk.leaving.wait()
+
+    async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
+        """True if the token of a request that has been open for a while is still good."""
+        if who.kind is Kind.LOCAL:
+            return not await self.guard.has_tokens()
+        try:
+            return (await self.guard.verified(headers.get("authorization", ""), "")).may(act)
+        except Refusal:
+            return False
+        except StoreError:
+            return True  # nobody can look now
+
+    async def demand_streams(self, who: Identity) -> None:
+        """Refuse if this token has as many streams as it may have."""
+        if self.streams.get(who.id, 0) >= self.config.streams_max:
+            raise Refusal("throttled", f"{self.config.streams_max} streams of this token are open already")
+
+    @contextlib.asynccontextmanager
+    async def counted_stream(self, who: Identity) -> AsyncIterator[None]:
+        """Count a stream while it is open."""
+        self.streams[who.id] = self.streams.get(who.id, 0) + 1
+        try:
+            yield
+        finally:
+            self.streams[who.id] -= 1
+            if not self.streams[who.id]:
+                del self.streams[who.id]
 
     def leave(self) -> None:
         """Answer everybody who waits. From now on, the server is not ready."""
@@ -66,7 +108,7 @@ class Server:
         return self._document
 
     async def metrics(self) -> str:
-        return await self.figures.text(self.hf, sum(self.polls.values()))
+        return await self.figures.text(self.hf, sum(self.polls.values()), sum(self.streams.values()))
 
 
 class Door:
@@ -131,8 +173,16 @@ class Door:
                 "throttled", f"{self._server.config.polls_max} requests of this token wait here already"
             )
         polls[who] = polls.get(who, 0) + 1
+        monotonic = self._server.hf.environment.monotonic
+        begun = monotonic()
         try:
-            return await route.call(call)
+            given = await route.call(call)
+            assert route.act is not None
+            if monotonic() > begun + KNOWN_S and not await self._server.is_still(
+                call.who, route.act, call.headers
+            ):
+                raise Refusal("unauthenticated", "the token was revoked while the request waited")
+            return given
         finally:
             polls[who] -= 1
             if not polls[who]:
@@ -197,6 +247,8 @@ def _response(given: Given, request_id: str) -> Response:
     headers = {**ALWAYS, REQUEST_HEADER: request_id, **given.headers}
     if given.status == 304:
         return Response(status_code=304, headers=headers)
+    if isinstance(given.body, AsyncIterator):
+        return StreamingResponse(given.body, given.status, headers, given.media_type)
     content = given.body if isinstance(given.body, bytes) else msgspec.json.encode(given.body)
     return Response(content, given.status, headers, given.media_type)
 

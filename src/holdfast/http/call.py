@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +15,12 @@ from holdfast.desk import Desk, Opened
 from holdfast.http.reading import header
 from holdfast.http.refusals import Refusal
 from holdfast.wire.paths import id_of
+
+
+class Looking(Protocol):
+    """Shares what is read often among those who watch the same."""
+
+    async def mark(self, who: Identity, topic: str, read: Callable[[], Awaitable[str]]) -> str: ...
 
 
 class Served(Protocol):
@@ -28,7 +35,22 @@ class Served(Protocol):
     @property
     def is_leaving(self) -> bool: ...
 
+    @property
+    def looks(self) -> Looking: ...
+
     async def metrics(self) -> str: ...
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the server leaves."""
+
+    async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
+        """True if the token of a request that has been open for a while is still good."""
+
+    async def demand_streams(self, who: Identity) -> None:
+        """Refuse if this token has as many streams as it may have."""
+
+    def counted_stream(self, who: Identity) -> AbstractAsyncContextManager[None]:
+        """Count a stream while it is open."""
 
     def openapi(self) -> bytes: ...
 
@@ -106,6 +128,8 @@ class Route(NamedTuple):
     polls: bool = False
     """True if the answer may wait."""
     headers: tuple[str, ...] = ()
+    media_type: str = "text/plain"
+    """What an answer is that is not JSON."""
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ class Guard:
                 raise self._unauthenticated(address)
             _demand_own_page(headers, scheme)
             return local(self._user)
-        who = await self._verified(given, address)
+        who = await self.verified(given, address)
         now = self._environment.monotonic()
         burst = self._config.requests_burst
         bucket = self._buckets.get(who.id)
@@ -96,7 +96,8 @@ class Guard:
             self._looked_at = now
         return self._has_tokens
 
-    async def _verified(self, given: str, address: str) -> Identity:
+    async def verified(self, given: str, address: str) -> Identity:
+        """Return who has this token. Raise a refusal if it is not good."""
         scheme, _, text = given.partition(" ")
         token = read(text.strip()) if scheme.lower() == "bearer" and given.isascii() else None
         if token is None:

@@ -30,7 +30,7 @@ class Figures:
     def refused(self, why: str) -> None:
         self._refused[why] = self._refused.get(why, 0) + 1
 
-    async def text(self, hf: Opened, polls: int) -> str:
+    async def text(self, hf: Opened, polls: int, streams: int) -> str:
         await self._look(hf)
         counts: dict[str, int] = {}
         for (route, _), count in self._requests.items():
@@ -58,6 +58,7 @@ class Figures:
                 ((f'why="{why}"', count) for why, count in self._refused.items()),
             ),
             _metric("holdfast_polls_open", "gauge", "Requests that wait now", [("", polls)]),
+            _metric("holdfast_streams_open", "gauge", "Streams that are open", [("", streams)]),
             _metric("holdfast_store_up", "gauge", "1 if the store answered the last look", [("", self._up)]),
             *(_metric(name, "gauge", _HELP[name], samples) for name, samples in self._store.items()),
         ]

@@ -14,7 +14,6 @@ from holdfast.wire.problems import MEDIA_TYPE, Problem
 from holdfast.wire.requests import NAME_MAX
 
 REF = "#/components/schemas/{name}"
-TEXT = "text/plain"
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def _content(route: Route, status: int, schemas: dict[Any, Any]) -> dict[str, An
     if status == 304:
         return {}
     if route.gives is None:
-        return {"content": {TEXT: {"schema": {"type": "string"}}}}
+        return {"content": {route.media_type: {"schema": {"type": "string"}}}}
     schema = {"type": "object"} if route.gives is dict else schemas[route.gives]
     return {"content": {"application/json": {"schema": schema}}}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.access import Act
 from holdfast.http import operating as store
-from holdfast.http import runs
+from holdfast.http import runs, streams
 from holdfast.http.call import Route, Size
 from holdfast.wire import answers, requests
 
@@ -90,6 +90,8 @@ ROUTES: tuple[Route, ...] = (
           requests.Nothing),
     Route("GET", "/v1/journal", Act.AUDIT, "List what was done to the store, newest first", store.journal, answers.Journal,
           query=store.JournalQuery),
+    Route("GET", "/v1/stream", Act.READ, "Say when runs or lists of runs change, as server-sent events", streams.stream,
+          query=streams.StreamQuery, headers=("Last-Event-ID",), media_type=streams.MEDIA_TYPE),
     Route("GET", "/v1/me", Act.KNOW_SELF, "Say who asks", store.me, answers.Me),
     Route("GET", "/v1/openapi.json", None, "Describe all of this as OpenAPI 3.1", store.openapi, dict),
     Route("GET", "/healthz", None, "Say that the server lives", store.healthz),
