@@ -330,6 +330,8 @@ class LocalDesk:
         return list(await asyncio.gather(*(one(request) for request in requests)))
 
     async def _new_run(self, who: Identity, request: StartRequest) -> NewRun:
+        if request.input.lstrip()[:1] != b"{":
+            raise InvalidInput("input: give an object with the arguments by their names")
         workflow, declared = await self._workflow_of(who, request)
         if workflow is not None:
             raw = workflow.shape.from_json(request.input, self._hf.config.payload_max_bytes)
@@ -412,10 +414,7 @@ class LocalDesk:
     def _by_schema(self, raw: bytes, declared: Declaration) -> bytes:
         """Check an input by the published schema, and return it as the code itself would write it."""
         value = codec.read_json(raw, declared.name)
-        if not isinstance(value, dict):
-            raise InvalidInput(
-                f"{declared.name}: give an object by the names of the arguments, because its code is not loaded here"
-            )
+        assert isinstance(value, dict)
         schema = msgspec.json.decode(declared.input)
         known = members(schema)
         for name in value:
@@ -806,12 +805,12 @@ class LocalDesk:
         return Gates(lambda: self._hf.caller, who.actor)
 
     async def holds(self, who: Identity) -> list[Hold]:
-        """Return the holds: all of them, or those of the identity's own namespace."""
+        """Return the holds: all of them, or those of the identity's own namespaces."""
         who.demand(Act.READ)
         return [
             hold
             for hold in await self._store.gates.holds()
-            if who.has_all or (hold.scope is HoldScope.NAMESPACE and hold.value == who.namespace)
+            if who.has_all or (hold.scope is HoldScope.NAMESPACE and _is_own(who, hold.value))
         ]
 
     async def add_hold(self, who: Identity, scope: HoldScope, value: str, note: str = "") -> Placed:
@@ -825,7 +824,7 @@ class LocalDesk:
         return await self._gates(who).release(**_scope(scope, value), note=note)
 
     def _demand_scope(self, who: Identity, scope: HoldScope, value: str) -> None:
-        own = scope is HoldScope.NAMESPACE and who.namespace is not None and value == who.namespace
+        own = scope is HoldScope.NAMESPACE and _is_own(who, value)
         who.demand(Act.STEER if own else Act.STEER_STORE)
 
     async def breakers(self, who: Identity) -> list[Breaker]:
@@ -920,6 +919,11 @@ def _candidates(who: Identity, run: str) -> list[str]:
     their bare ids."""
     stored = stored_id(who.namespace, run)
     return [stored] if stored == run else [stored, run]
+
+
+def _is_own(who: Identity, namespace: str) -> bool:
+    """True if it is the namespace of the request, or without one, any of the identity's."""
+    return namespace in who.namespaces if who.namespace is None else namespace == who.namespace
 
 
 def _fits(name: str, version: str, request: StartRequest) -> bool:

@@ -148,6 +148,27 @@ async def test_a_token_of_several_namespaces_names_one(quiet: Asked) -> None:
         assert (await quiet.get("/v1/runs", headers=given)).status_code == status, namespace
 
 
+async def test_holds_are_those_of_the_tokens_namespaces(quiet: Asked) -> None:
+    """A namespace's own operator may hold it, and nothing else. Who has all namespaces sees and places any."""
+    some = bearer(await made_token(quiet.hf, "operator", "acme", "umbrella"))
+    everything = bearer(await made_token(quiet.hf, "operator", "*"))
+
+    def hold(scope: str, value: str) -> dict[str, str]:
+        return {"scope": scope, "value": value}
+
+    assert (await quiet.post("/v1/holds", hold("namespace", "acme"), headers=some)).status_code == 201
+    assert (await quiet.post("/v1/holds", hold("namespace", "default"), headers=some)).status_code == 403
+    assert (await quiet.post("/v1/holds", hold("workflow", "shop.count"), headers=some)).status_code == 403
+    assert (
+        await quiet.post("/v1/holds", hold("workflow", "shop.count"), headers=everything)
+    ).status_code == 201
+    for who, values in ((some, ["acme"]), (everything, ["acme", "shop.count"])):
+        found = (await quiet.get("/v1/holds", headers=who)).json()["items"]
+        assert [one["value"] for one in found] == values
+    within = {**some, "Holdfast-Namespace": "umbrella"}
+    assert (await quiet.get("/v1/holds", headers=within)).json() == {"items": []}
+
+
 async def test_a_token_can_be_narrowed_to_workflows(quiet: Asked) -> None:
     """What it may not start is unknown to it."""
     token = await made_token(quiet.hf, "starter", can='["workflows:shop.c*"]')

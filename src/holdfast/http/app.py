@@ -140,7 +140,7 @@ class Door:
                 return _response(given, request_id)
             address = scope["client"][0] if scope.get("client") else ""
             who = await self._server.guard.identify(headers, address, scope["scheme"])
-            who = authorised(who, route.act, headers)
+            who = authorised(who, route.act, headers, needs_namespace=route.needs_namespace)
             query, tags = read_query(scope["query_string"], route.query, has_tags=route.has_tags)
             body: Any = None
             if route.takes is not None:

@@ -128,6 +128,8 @@ class Route(NamedTuple):
     polls: bool = False
     """True if the answer may wait."""
     headers: tuple[str, ...] = ()
+    needs_namespace: bool = True
+    """False if a token for several namespaces need not name one."""
     media_type: str = "text/plain"
     """What an answer is that is not JSON."""
 

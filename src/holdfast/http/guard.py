@@ -139,7 +139,9 @@ class Guard:
         )
 
 
-def authorised(who: Identity, act: Act, headers: Mapping[str, str]) -> Identity:
+def authorised(
+    who: Identity, act: Act, headers: Mapping[str, str], *, needs_namespace: bool = True
+) -> Identity:
     """Return the identity with the namespace of the request. Raise unless its role may do this, whatever exists."""
     who.demand(act)
     given = header(headers, NAMESPACE_HEADER)
@@ -151,7 +153,7 @@ def authorised(who: Identity, act: Act, headers: Mapping[str, str]) -> Identity:
         return who.within(DEFAULT_NAMESPACE)
     if len(who.namespaces) == 1 and not who.has_all:
         return who.within(next(iter(who.namespaces)))
-    if act in NEEDS_NO_NAMESPACE:
+    if act in NEEDS_NO_NAMESPACE or not needs_namespace:
         return who
     raise Refusal(
         "invalid",
