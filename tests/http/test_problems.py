@@ -123,6 +123,13 @@ async def test_what_is_too_large_is_refused_before_it_is_read_to_its_end() -> No
         assert (answer.status_code, answer.json()["place"]) == (413, "/data")
 
 
+@pytest.mark.parametrize("name", ["Host", "Authorization", "Content-Type", "Holdfast-Namespace"])
+async def test_a_header_that_decides_something_may_not_occur_twice(lone: Asked, name: str) -> None:
+    """A proxy and the server could each believe another one."""
+    answer = await lone.client.get("/v1/runs", headers=[(name, "localhost"), (name, "localhost")])
+    assert (answer.status_code, answer.json()["place"]) == (400, name.lower())
+
+
 @pytest.mark.parametrize(
     ("query", "status", "place"),
     [

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Place
 from starlette.types import Receive, Scope, Send
@@ -24,7 +23,7 @@ from holdfast.http.call import Call, Given, Route, Size
 from holdfast.http.guard import KNOWN_S, Guard, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
-from holdfast.http.reading import demand_media_type, read_body, read_query
+from holdfast.http.reading import demand_media_type, read_body, read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.routes import ROUTES
 from holdfast.http.streams import Looks
@@ -134,7 +133,7 @@ class Door:
     async def _answered(self, route: Route, scope: Scope, receive: Receive, request_id: str) -> Response:
         who: Identity | None = None
         try:
-            headers = Headers(scope=scope)
+            headers = read_headers(scope["headers"])
             if route.act is None:
                 given = await route.call(Call(self._server, _NOBODY, None, {}, None, {}, headers))
                 return _response(given, request_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote_plus
 
@@ -22,6 +22,17 @@ T = TypeVar("T")
 Query = TypeVar("Query", bound=msgspec.Struct)
 
 MEDIA_TYPE = "application/json"
+ONCE = frozenset(
+    {
+        "host",
+        "origin",
+        "authorization",
+        "content-type",
+        "content-encoding",
+        "idempotency-key",
+        "holdfast-namespace",
+    }
+)
 TARGET_MAX = 8 * 1024
 _PLACE = re.compile(r" - at `(?:key in )?\$?([^`]*)`")
 _PART = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -220,6 +231,18 @@ def _decoded(text: str) -> str:
         raise Refusal("malformed", "the query is not UTF-8", place="?") from None
     if "\0" in found:
         raise Refusal("malformed", "the query contains a NUL character", place="?")
+    return found
+
+
+def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers by their names. One that decides something may not occur twice: two readers could each believe
+    another one."""
+    found: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        if key in found and key in ONCE:
+            raise Refusal("malformed", "this header occurs twice", place=key)
+        found[key] = value.decode("latin-1")
     return found
 
 
