@@ -9,7 +9,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test every versions pythons chaos bench compare pairs figures mutants check lint format setup clean
+.PHONY: help demo test every versions pythons chaos fuzz bench compare pairs figures mutants check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ pythons: .venv/.full ## run the tests on other Pythons installed here (ARGS="tes
 
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
 	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
+
+fuzz: .venv/.full ## send 20,000 made-up requests to a server: none may be answered 5xx (HOLDFAST_FUZZ)
+	@HOLDFAST_FUZZ=$${HOLDFAST_FUZZ:-20000} .venv/bin/pytest -s tests/http/test_fuzz.py $(ARGS)
 
 # On a SQLite file, and on a PostgreSQL that lives as long as the measurement.
 bench: .venv/.full ## measure how fast it is, on both stores (ARGS="--quick --only A,B")

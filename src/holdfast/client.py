@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import json
 import logging
 import os
 import threading
@@ -23,24 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from holdfast import codec
+from holdfast.access import Identity, local
 from holdfast.actor import actor
 from holdfast.acts import Act, ActInfo, Verb, make_plan
 from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
 from holdfast.decider.loop import running
+from holdfast.desk import LocalDesk, answer_of
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
-    DefinitionError,
     HoldfastError,
     InvalidInput,
     NameTaken,
     NotInStep,
-    Refused,
     StoreError,
-    UpdateFailed,
-    UpdateTimeout,
-    WrongState,
 )
 from holdfast.filters import Moment, demand_workflow, run_filter
 from holdfast.gates import Gates
@@ -51,28 +47,24 @@ from holdfast.model import (
     DEFAULT_NAMESPACE,
     POOL,
     ROLES,
-    UPDATE_PREFIX,
+    SERVER,
     ActOptions,
     ActVerb,
-    Answered,
     NewRun,
-    NewSignal,
     Poison,
-    RunState,
     SignalRow,
 )
 from holdfast.programs import name_of
-from holdfast.run import Run, may_exist, unknown_run
+from holdfast.run import Run
 from holdfast.store import open_store
-from holdfast.store.answers import Answer, UpdateEnd
-from holdfast.store.bell import Bell
+from holdfast.store.answers import Answer
 from holdfast.store.origins import demand_names
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.workflow import options, outside
-from holdfast.workflow.declaration import check_signal, check_update, offered, session_of
+from holdfast.workflow.declaration import offered, session_of
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -141,6 +133,7 @@ class Holdfast:
         self._checked_names: set[str] = set()
         """Workflows that may be started here: no other application publishes other code under their names."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
+        self._desk = LocalDesk(self)
         self._store: Store | None = None
         self._caller: Caller | None = None
         self._rejoining: asyncio.Future[None] | None = None
@@ -315,6 +308,16 @@ class Holdfast:
 
     def _not_open(self) -> str:
         return FORKED if self._inherited else NOT_OPEN
+
+    @property
+    def desk(self) -> LocalDesk:
+        """What callers and operators may ask, with the identity of who asks."""
+        return self._desk
+
+    @property
+    def who(self) -> Identity:
+        """Who asks: this process's user, who reaches the store itself."""
+        return local(actor())
 
     @property
     def gates(self) -> Gates:
@@ -581,89 +584,18 @@ class Holdfast:
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
         by what its code declares, or InvalidInput if the value does not fit."""
-        if not may_exist(run_id):
-            raise unknown_run(run_id)
-        try:
-            options.text(name, "the name of a signal")
-        except DefinitionError as wrong:
-            raise InvalidInput(str(wrong)) from None
-        await self.caller.declare()
-        declared = await self.store.workflows.declared(run_id)
-        if declared is not None:
-            check_signal(declared, run_id, name, payload)
-        answer = await self.store.operators.send_signal(
-            NewSignal(
-                run_id,
-                name,
-                codec.stored_text(key, "the key of a signal") if key else self.environment.new_id(),
-                payload,
-            )
-        )
-        if answer is Answer.FENCED:
-            raise WrongState(f"run {run_id!r} has ended and takes no signals")
-        self.caller.ring(Bell.OUTCOMES)
+        await self.desk.signal(self.who, run_id, name, payload, key)
 
     async def call_update(
         self, run_id: str, name: str, payload: bytes, key: str | None, patience_s: float | None
     ) -> bytes:
         """Call an update whose value is already encoded, and return its answer. Raise UnknownUpdate if the run's
         workflow has no such update, by what its code declares, or InvalidInput if the value does not fit."""
-        row = await self.send_update(run_id, name, payload, key)
-        end = None if row.answer is None else UpdateEnd(row.id, row.answer, row.reply, None)
-        if end is None:
-            try:
-                async with asyncio.timeout(patience_s):
-                    end = await self._answered(row.id)
-            except TimeoutError:
-                raise UpdateTimeout(await self._no_answer(row, name)) from None
-        return answer_of(end, run_id, name)
+        return await self.desk.update(self.who, run_id, name, payload, key, patience_s)
 
     async def send_update(self, run_id: str, name: str, payload: bytes, key: str | None) -> SignalRow:
         """Record a call of an update, and return its row."""
-        if not may_exist(run_id):
-            raise unknown_run(run_id)
-        try:
-            options.text(name, "the name of an update")
-        except DefinitionError as wrong:
-            raise InvalidInput(str(wrong)) from None
-        await self.caller.declare()
-        declared = await self.store.workflows.declared(run_id)
-        if declared is not None:
-            check_update(declared, run_id, name, payload)
-        key = codec.stored_text(key, "the key of an update") if key else self.environment.new_id()
-        stored = UPDATE_PREFIX + name
-        answer = await self.store.operators.send_signal(NewSignal(run_id, stored, key, payload))
-        row = await self.store.reads.sent_update(run_id, stored, key)
-        if row is None:
-            ended = f"run {run_id!r} has ended and serves no updates"
-            raise WrongState(ended) if answer is Answer.FENCED else unknown_run(run_id)
-        if answer is not Answer.ACCEPTED and not codec.is_same_json(row.payload, payload):
-            raise Conflict(
-                f"the update {name!r} of run {run_id!r} was called with another value under the key {key!r}: "
-                "a new call needs a new key"
-            )
-        self.caller.ring(Bell.OUTCOMES)
-        return row
-
-    async def _answered(self, id: int) -> UpdateEnd:
-        try:
-            return await self.caller.watch_update(id)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise HoldfastError(
-                "this Holdfast was closed while this call waited for the answer to an update"
-            ) from None
-
-    async def _no_answer(self, row: SignalRow, name: str) -> str:
-        """Say why an update has no answer yet, and what to do."""
-        run = await self.store.reads.run(row.run_id)
-        state = "gone" if run is None else run.state
-        what = f"the update {name!r} of run {row.run_id!r} is recorded under the key {row.key!r} and has no answer yet"
-        if state == RunState.HELD:
-            return f"{what}: the run is held; the update is answered once `holdfast release {row.run_id}` lets it go on"
-        return f"{what}: the run is {state}, and `holdfast why {row.run_id}` says what it waits for; call again with this key"
+        return await self.desk.send_update(self.who, run_id, name, payload, key)
 
     async def quarantine(self) -> list[Poison]:
         """Return what waits in quarantine, by fingerprint, the oldest first."""
@@ -685,31 +617,9 @@ class Holdfast:
         This is done in batches, each in a transaction of its own. After each batch, `progress` is called with the
         number of steps that are done. Steps that come into quarantine meanwhile are left alone.
         """
-        if fingerprint is None and run_id is None:
-            raise HoldfastError(
-                "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
-            )
-        codec.stored_text(note, "note")
-        before, done = await self.store.now(), 0
-        raw = codec.encode_open(result, "result", self.config.payload_max_bytes)
-        while True:
-            count = await self.store.quarantine.resolve_quarantine(
-                act,
-                fingerprint=fingerprint,
-                run_id=run_id,
-                before=before,
-                result=raw,
-                actor=actor(),
-                note=note,
-                limit=self.config.claim_max,
-            )
-            done += count
-            if progress is not None and count:
-                progress(done)
-            for bell in (Bell.STEPS, Bell.OUTCOMES, Bell.RUNS):
-                self.caller.ring(bell)
-            if count < self.config.claim_max:
-                return done
+        return await self.desk.resolve_steps(
+            self.who, act, fingerprint, run_id=run_id, note=note, result=result, progress=progress
+        )
 
 
 class Within:
@@ -727,24 +637,6 @@ class Within:
         return Run(self._hf, new.id, workflow, within=True)
 
 
-def answer_of(end: UpdateEnd, run_id: str, name: str) -> bytes:
-    """Return what an update returned, or raise what it raised."""
-    if end.answer is None:
-        state = "is gone" if end.state is None else f"has ended ({end.state})"
-        raise UpdateFailed(f"run {run_id!r} {state} and did not answer the update {name!r}", run_id=run_id)
-    raw = end.reply or b"null"
-    if end.answer == Answered.RETURNED:
-        return raw
-    error = raw.decode()
-    original, known = codec.original_error(error), json.loads(error)
-    if end.answer == Answered.REFUSED:
-        raise Refused(known.get("message", "")) from None if original is None else original.__cause__
-    if isinstance(original, UpdateFailed):  # it was not served to its end
-        raise UpdateFailed(str(original), run_id=run_id)
-    message = f"the update {name!r} of run {run_id!r} failed: {codec.describe_error(error)}"
-    raise UpdateFailed(message, run_id=run_id, error_type=known.get("type", "")) from original
-
-
 def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     known = ", ".join(repr(role) for role in ROLES)
     if isinstance(roles, str):
@@ -755,7 +647,7 @@ def _roles(roles: Iterable[str]) -> tuple[str, ...]:
         )
     found = tuple(roles)
     for role in found:
-        if role not in {*ROLES, POOL}:
+        if role not in {*ROLES, POOL, SERVER}:
             raise HoldfastError(
                 f"Holdfast(roles=…): {role!r} is no role: {known}; with an empty list it only starts runs"
             )

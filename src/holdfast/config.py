@@ -213,6 +213,31 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     payload_max_bytes: int = 2 * 1024 * 1024
     """How many bytes an input, result, signal, checkpoint or published value may have. Put a larger one into a file or
     an object store, and its address into the payload."""
+    body_max_bytes: int = 1024 * 1024
+    """How many bytes the body of a request to a server may have. Bodies with a payload may have `payload_max_bytes` and
+    64 KiB beside it. It bounds what one request can cost before it is checked."""
+    batch_max_bytes: int = 8 * 1024 * 1024
+    """How many bytes a batch of starts, or the answer to a question about many runs, may have."""
+    depth_max: int = 64
+    """How deeply the JSON of a request may be nested. Deeper values are mistakes, or meant to do harm."""
+    members_max: int = 10_000
+    """How many members the objects of a request may have in all. More would keep the server busy for milliseconds."""
+    body_s: float = 30.0
+    """How long a request's body may take to arrive. A slower sender would keep a connection that others need."""
+    connections_max: int = 5_000
+    """How many connections a server has at once. Each takes some kilobytes and a file descriptor."""
+    requests_per_s: float = 1_000.0
+    """How many requests a second one token may send to one server. So one program cannot keep the others waiting."""
+    requests_burst: int = 2_000
+    """How many requests one token may send at once after a pause."""
+    polls_max: int = 50
+    """How many requests of one token may wait at a server at the same time."""
+    streams_max: int = 20
+    """How many streams of one token may be open at a server. A page needs one."""
+    sign_ins_per_min: int = 10
+    """How many requests a minute with a bad token one address may send. More are refused without a look at the token."""
+    leave_s: float = 10.0
+    """When a server leaves, requests that are being answered get this long."""
     logs_max_bytes: int = 64 * 1024
     """How many bytes of what one attempt logs are kept: the beginning and the end. This is enough for some hundred
     lines, and small beside what a disk costs. With 0, nothing is kept."""

@@ -134,6 +134,10 @@ class Environment:
         """Run a call that blocks (an fsync, a file lock) without stopping the event loop."""
         return self._threads.run(call)
 
+    def secret(self, size: int) -> bytes:
+        """Return bytes that nobody can guess. Dice are not good enough for this."""
+        return os.urandom(size)
+
     def new_id(self) -> str:
         """Return a new UUIDv7: it is unique, and such ids sort by time."""
         ms = int(self.now() * 1000)

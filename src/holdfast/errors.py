@@ -21,6 +21,8 @@
     │   └── RunFailed             what `run.result()` raises
     │       └── RunCancelled · RunUndone · RunStuck
     ├── InvalidSettings         the operator: mend a settings file or an environment variable
+    ├── AccessError             the caller or the operator: use another token
+    │   └── Unauthenticated · Forbidden
     ├── NameTaken               the operator or the author: two applications publish one name on one store
     └── StoreError              the operator: mend the store
         ├── StoreUnreachable · StoreFull · StoreGone · SchemaMismatch · StoreUnsupported
@@ -218,6 +220,18 @@ class RunTimeout(RunError, TimeoutError):
 
 class InvalidSettings(HoldfastError):
     """A settings file or an environment variable cannot be used. The message names the place."""
+
+
+class AccessError(HoldfastError):
+    """A server does not do this for whoever asks."""
+
+
+class Unauthenticated(AccessError):
+    """There is no token, or it is unknown, expired or revoked."""
+
+
+class Forbidden(AccessError):
+    """The role or the namespaces of a token do not allow this, whatever exists."""
 
 
 class NameTaken(HoldfastError):

@@ -450,6 +450,8 @@ class NewSignal(msgspec.Struct, frozen=True):
 ROLES = ("scheduler", "agent", "supervisor")
 POOL = "pool"
 """The role that the store shows for the process of a pool. Such a process hosts none of the `ROLES`."""
+SERVER = "server"
+"""The role that the store shows for a process that answers HTTP. It claims nothing."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -741,6 +743,45 @@ class JournalEntry(msgspec.Struct, frozen=True):
     run_id: str | None
     n: int | None
     note: str
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token as somebody makes it. The secret is not in it, only its SHA-256."""
+
+    id: str
+    name: str
+    role: str
+    namespaces: str
+    """A JSON array of names; `*` among them means all."""
+    can: str
+    """A JSON array of what it is narrowed to, such as `workflows:shop.*`. An empty one narrows nothing."""
+    payloads: bool
+    """False if it must not see inputs, results and logs."""
+    digest: bytes
+    expires_s: float | None = None
+    """After how many seconds it expires. None: never."""
+
+
+class TokenRow(msgspec.Struct, frozen=True):
+    """A token's row."""
+
+    id: str
+    name: str
+    role: str
+    namespaces: str
+    can: str
+    payloads: bool
+    made_by: str
+    made_at: float
+    """When its current secret was made."""
+    expires_at: float | None
+    revoked_at: float | None
+    used_at: float | None
+    """When it was last used, to within an hour."""
+    digest: bytes
+    old_digest: bytes | None
+    """The digest of the secret before the last rotation. It is good until `old_until`."""
+    old_until: float | None
 
 
 CANCEL = "$cancel"

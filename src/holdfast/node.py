@@ -28,7 +28,7 @@ from holdfast.environment import Environment, StoreClock
 from holdfast.errors import LeaseLost, NameTaken, StoreError
 from holdfast.heartbeat import heartbeat_type
 from holdfast.loops import cancel_all
-from holdfast.model import POOL, ROLES, Ending, NewRun, Outcome, StepState
+from holdfast.model import POOL, ROLES, SERVER, Ending, NewRun, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
 from holdfast.scheduler.block_watch import BlockWatch
@@ -77,7 +77,7 @@ class Node(Caller):
         super().__init__(store, environment=environment or Environment(), config=config)
         self.submit = self.writer.submit
         self.only, self.on_fenced = only, on_fenced
-        self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
+        self.roles = tuple(role for role in (*ROLES, POOL, SERVER) if role in set(roles))
         self.labels = frozenset(labels)
         self._about, self._extra_pulse = about or {}, pulse
         self._app, self._edition = app, -1

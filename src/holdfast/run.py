@@ -7,16 +7,12 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from holdfast import codec, edits
-from holdfast.actor import actor
-from holdfast.caller import Caller
-from holdfast.codec.schema import data_option
-from holdfast.config import Config
+from holdfast import codec, desk
+from holdfast.access import Identity
 from holdfast.decider.history import shown
+from holdfast.desk import LocalDesk, may_exist
 from holdfast.durations import Eta
-from holdfast.environment import Environment
 from holdfast.errors import (
-    DefinitionError,
     HoldfastError,
     InvalidInput,
     RunCancelled,
@@ -32,15 +28,10 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter, LogInfo, LogTake, in_time
 from holdfast.model import Attempt, RunRow, RunState, StepRow
-from holdfast.store.bell import Bell
-from holdfast.store.forks import Forked, ForkRequest
+from holdfast.store.forks import Forked
 from holdfast.store.operations import Close
-from holdfast.store.store import Store
-from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.outlook import Outlook, etas
-from holdfast.supervisor.why import explain
 from holdfast.workflow import options
-from holdfast.workflow.declaration import TakenSignals
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -58,19 +49,14 @@ class RunRows(NamedTuple):
     """What earlier durations say about the run. Empty if nobody asked for it."""
 
 
-class Opened(Protocol):
+class Opened(desk.Opened, Protocol):
     """The Holdfast that a handle came from."""
 
-    config: Config
-    environment: Environment
+    @property
+    def desk(self) -> LocalDesk: ...
 
     @property
-    def caller(self) -> Caller: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    async def resolve(self, act: Any, *, run_id: str | None = None) -> int: ...
+    def who(self) -> Identity: ...
 
 
 class Run(Generic[R]):
@@ -217,18 +203,8 @@ class Run(Generic[R]):
 
     async def why(self) -> str:
         """Return one sentence: what the run waits for, and what would move it."""
-        view, hf = await self.rows(), self._hf
-        declared = await self._signals_declared()
-        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config, declared))
-
-    async def _signals_declared(self) -> SignalsDeclared | None:
-        declared = await self._hf.store.workflows.declared(self.id)
-        if declared is None:
-            return None
-        taken = TakenSignals.read(declared)
-        data = {name: data_option(schema) for name, schema in taken.signals.items()}
-        updates = {name: data_option(schema) for name, schema in taken.updates.signals.items()}
-        return SignalsDeclared(data, frozenset(taken.named), taken.open, updates)
+        await self._demand_known()
+        return await self._hf.desk.why(self._hf.who, self.id)
 
     async def eta(self) -> Eta | None:
         """Return when the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s`
@@ -260,33 +236,18 @@ class Run(Generic[R]):
         """Ask the run to cancel itself: its running steps are cancelled, and what it did is undone. Return its state
         right after that. A run that is already undoing goes on with that, unless `force` makes it stop where it is. If
         the code of the run got such a request before and went on, only `force` asks it again."""
-        codec.stored_text(note, "note")
-        row = await self._row()
-        state = row.state
-        # A run that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
-        if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
-            if force:
-                state = await self._hf.store.operators.steer_undo(self.id, "abandon", None, actor(), note)
-        else:
-            state = await self._hf.store.operators.cancel_run(self.id, actor(), note, again=force)
-        for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
-            self._hf.caller.ring(bell)
-        self._hf.caller.look_for_ends()
-        return state
+        await self._demand_known()
+        return await self._hf.desk.cancel(self._hf.who, self.id, note, force=force)
 
     async def hold(self, note: str = "") -> RunState:
         """Stop the run: it issues no further step until `release`. Steps that are already running end and are
         recorded."""
         await self._demand_known()
-        state = await self._hf.store.operators.hold(self.id, actor(), codec.stored_text(note, "note"))
-        self._hf.caller.ring(Bell.OUTCOMES)
-        return state
+        return await self._hf.desk.hold(self._hf.who, self.id, note)
 
     async def release(self, note: str = "") -> RunState:
         await self._demand_known()
-        state = await self._hf.store.operators.release(self.id, actor(), codec.stored_text(note, "note"))
-        self._hf.caller.ring(Bell.RUNS)
-        return state
+        return await self._hf.desk.release(self._hf.who, self.id, note)
 
     async def retry(self) -> Run[R]:
         """Try again, and return the run to watch.
@@ -296,20 +257,9 @@ class Run(Generic[R]):
         and executes again what ended the run and what was undone. Retrying the same run again gives the same new run.
         If the new run was retried, too, only the newest can be retried.
         """
-        row = await self._row()
-        if row.state not in RUN_ENDED:
-            await self._hf.resolve("release", run_id=self.id)
-        if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
-            await self._hf.store.operators.steer_undo(self.id, "retry", None, actor(), "")
-            self._hf.caller.ring(Bell.OUTCOMES)
-            return self
-        if row.state not in RUN_ENDED:
-            await self._hf.store.operators.retry_now(self.id, actor())
-            self._hf.caller.ring(Bell.STEPS)
-            return self
-        new_id = await self._hf.store.operators.retry_run(self.id, actor())
-        self._hf.caller.ring(Bell.RUNS)
-        return Run(self._hf, new_id, self._workflow, known=True)
+        await self._demand_known()
+        new_id = await self._hf.desk.retry(self._hf.who, self.id)
+        return self if new_id == self.id else Run(self._hf, new_id, self._workflow, known=True)
 
     async def fork(
         self,
@@ -332,48 +282,14 @@ class Run(Generic[R]):
         self, start: str | None, input: Any, results: Mapping[str, Any] | None, new_id: str | None
     ) -> Forked:
         """Like `fork`. Return what was taken over, for the command line."""
-        row, steps, limit = await self._row(), {}, self._hf.config.payload_max_bytes
-        if results is not None and not isinstance(results, Mapping):
-            raise InvalidInput(f"run.fork(set=…): give results by the keys of their steps, not {results!r}")
-        if start is not None or results:
-            steps = {step.key: step for step in await self._steps()}
-        if new_id is not None:
-            try:
-                options.run_id(new_id, "run.fork(id=…)")
-            except DefinitionError as wrong:
-                raise InvalidInput(str(wrong)) from None
-        declared = await edits.demand_code(self._hf.store, row, steps.get(start or ""))
-        request = ForkRequest(
-            start=start,
-            input=None if input is None else edits.checked_input(row, input, declared, limit),
-            results={
-                key: edits.checked_result(steps[key], value, edits.child_workflow(steps[key]), limit)
-                if key in steps
-                else b"null"  # the store says that there is no such step
-                for key, value in (results or {}).items()
-            },
-            id=new_id,
-        )
-        made = await self._hf.store.operators.fork_run(self.id, request, actor())
-        self._hf.caller.ring(Bell.RUNS)
-        return made
+        await self._demand_known()
+        return await self._hf.desk.fork(self._hf.who, self.id, start, input, results, new_id)
 
     async def skip(self, step: str | None = None, note: str = "") -> RunState:
         """Count an undo that gave up as done by hand: the one with this key (of the step or of its undo), or all of
         them."""
         await self._demand_known()
-        n = None
-        codec.stored_text(note, "note")
-        if step is not None:
-            found = [row.n for row in await self._steps() if row.key in {step, f"undo:{step}"}]
-            if not found:
-                raise UnknownRun(
-                    f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them"
-                )
-            n = found[-1]
-        state = await self._hf.store.operators.steer_undo(self.id, "skip", n, actor(), note)
-        self._hf.caller.ring(Bell.OUTCOMES)
-        return state
+        return await self._hf.desk.skip(self._hf.who, self.id, step, note)
 
 
 def log_level(name: str) -> int:
@@ -405,11 +321,3 @@ def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
             f"no run has the id {run_id!r}: the transaction it was started in is not committed, or was rolled back"
         )
     return UnknownRun.of(run_id)
-
-
-def may_exist(run_id: object) -> bool:
-    """True if a store can be asked for this id: it must be a text that both dialects can store."""
-    try:
-        return isinstance(run_id, str) and b"\0" not in run_id.encode()
-    except UnicodeEncodeError:
-        return False

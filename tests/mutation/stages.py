@@ -85,6 +85,7 @@ FILES = {
     "retries": Nearest("retries", "retries", "retry"),
     "schedulers": Nearest("", "schedulers hops", "runs"),
     "schema": Nearest("", "schema sqlite", "settings"),
+    "tokens": Nearest("tokens", "tokens", "http/guard"),
     "twins": Nearest("", "twins", "hedge"),
     "within": Nearest("", "starts", "within"),
     "workflows": Nearest("", "workflows", "client"),

@@ -30,6 +30,7 @@ from holdfast.model import (
     LogPart,
     NewAlert,
     NewSignal,
+    NewToken,
     Outcome,
     RunState,
     StepState,
@@ -99,6 +100,8 @@ INSERT INTO holdfast.holds (scope, value, actor) VALUES ('namespace', 'elsewhere
 INSERT INTO holdfast.workflows (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
     VALUES ('default', 'shop.old', '1', 'shop.old@1', 'shop', 'd', '{}', '{}', '{}', clock_timestamp(), clock_timestamp());
 INSERT INTO holdfast.journal (actor, verb, note) VALUES ('ann', 'hold', 'long ago');
+INSERT INTO holdfast.tokens (id, name, role, namespaces, can, payloads, made_by, made_at, digest)
+    VALUES ('token-2', 'ci', 'viewer', '["default"]', '[]', true, 'ann', clock_timestamp(), 'digest');
 INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n) VALUES ('old-joined', 'joiner', 1), ('done', 'joiner', 2),
     ('old-2', 'old-1', 1);
 INSERT INTO holdfast.signals (run_id, name, key, payload) VALUES ('done', 'paid', 'late', '1'), ('old-1', 'paid', 'late', '1');
@@ -670,6 +673,33 @@ async def retire_dead_node(store: Store, node: str) -> Any:
 @operation()
 async def reconcile(store: Store, node: str) -> Any:
     return await store.nodes.reconcile(A, [("open", 1)], [("open", 1, 1)])
+
+
+# Tokens.
+
+
+@operation()
+async def add_token(store: Store, node: str) -> Any:
+    """Both parties draw the same id, which chance does not do: the second one adds nothing."""
+    token = NewToken("token-1", node, "viewer", '["default"]', "[]", True, b"digest", LONG_S)
+    return await store.tokens.add_token(token, node)
+
+
+@operation()
+async def rotate_token(store: Store, node: str) -> Any:
+    return await store.tokens.rotate_token(
+        "token-2", node.encode(), grace_s=LONG_S, expires_s=LONG_S, actor=node
+    )
+
+
+@operation()
+async def revoke_token(store: Store, node: str) -> Any:
+    return await store.tokens.revoke_token("token-2", node)
+
+
+@operation()
+async def use_token(store: Store, node: str) -> Any:
+    return await store.tokens.use_token("token-2")
 
 
 # The leader.

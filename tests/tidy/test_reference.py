@@ -60,6 +60,8 @@ def test_every_public_name_is_listed() -> None:
         "step_keys",
         "number_of",
         "caller",
+        "desk",
+        "who",
         "store",
         "start_raw",
         "send_signal",

@@ -341,6 +341,58 @@ def _of_object(value: dict[str, Any], schema: Schema, defs: Schema, place: str) 
             yield from _problems(item, known.get(name, others), defs, f"{place}.{name}")
 
 
+def members(schema: Schema) -> list[str] | None:
+    """Return the names that an object of this schema may have. None if it may have any."""
+    found = _resolved(schema, schema.get("$defs", {}))
+    if "properties" not in found or found.get("additionalProperties"):
+        return None
+    return list(found["properties"])
+
+
+def filled(value: Any, schema: Any) -> Any:
+    """Return a value that fits as its own code would write it: members in the declared order, and defaults filled in. So
+    the same call has the same digest, whoever checked it."""
+    return _filled(value, schema, schema.get("$defs", {}) if isinstance(schema, dict) else {})
+
+
+def _filled(value: Any, schema: Any, defs: Schema) -> Any:
+    if not isinstance(schema, dict):
+        return value
+    schema = _meant(value, _resolved(schema, defs), defs)
+    if isinstance(value, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        found = {}
+        for name, inner in known.items():
+            if name in value:
+                found[name] = _filled(value[name], inner, defs)
+            elif isinstance(inner, dict) and "default" in inner:
+                found[name] = inner["default"]
+        return found | {
+            name: _filled(item, others, defs) for name, item in value.items() if name not in known
+        }
+    if isinstance(value, list):
+        first, rest = schema.get("prefixItems", []), schema.get("items", True)
+        return [_filled(item, first[i] if i < len(first) else rest, defs) for i, item in enumerate(value)]
+    if type(value) is int and _kinds(schema) == ["number"]:
+        return float(value)
+    return value
+
+
+def _meant(value: Any, schema: Schema, defs: Schema) -> Schema:
+    """Return the one of several alternatives that a value fits."""
+    while "anyOf" in schema:
+        options = schema["anyOf"]
+        fitting = [
+            option
+            for option in options
+            if isinstance(option, dict) and next(_problems(value, option, defs, ""), None) is None
+        ]
+        if not fitting:
+            return schema
+        schema = _resolved(fitting[0], defs)
+    return schema
+
+
 def example(schema: Schema) -> Any:
     """Make up a value that fits, as small as possible. It is None where nothing better is known."""
     return _example(schema, schema.get("$defs", {}), 0)

@@ -25,6 +25,7 @@ SECTIONS = {
         "agent": ("up", "Host an Agent until it is stopped."),
         "pool": ("pool", "Run as many agents on this host as there is work."),
         "supervisor": ("up", "Host a Supervisor until it is stopped."),
+        "server": ("up", "Answer HTTP until it is stopped."),
     },
     "Test": {
         "simulate": ("simulate", "Let a workflow's process die at every boundary, and say what ran twice."),
@@ -61,13 +62,14 @@ SECTIONS = {
             "List the steps in quarantine, and release, skip or fail all that are alike.",
         ),
         "acts": ("acts", "List acts on many runs, and carry out, follow or stop one."),
+        "tokens": ("tokens", "List the tokens of servers, and make, rotate or revoke one."),
         "prune": ("prune", "Remove runs that ended long ago."),
         "migrate": ("operators", "Bring the store's schema up to date."),
         "bench": ("bench", "Measure how fast Holdfast is on this machine and this store."),
     },
 }
 """Section → command → (module, what it is for). So the list of commands is printed without loading any of them."""
-SERVICES = frozenset({"up", "scheduler", "agent", "pool", "supervisor"})
+SERVICES = frozenset({"up", "scheduler", "agent", "pool", "supervisor", "server"})
 """Commands that go on until they are stopped. They print a log and no result, so it is no error if nobody reads it."""
 COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
 

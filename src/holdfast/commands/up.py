@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import wraps
 from typing import Any, NamedTuple, get_args
 
 import click
@@ -14,10 +16,10 @@ from holdfast.client import Holdfast
 from holdfast.commands import program
 from holdfast.commands.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.commands.event_loop import leaving, run_long
-from holdfast.commands.options import alerts_option, app_option, command, label_option
+from holdfast.commands.options import Command, alerts_option, app_option, command, label_option
 from holdfast.config import DEFAULT, Config, OnBug
-from holdfast.errors import StoreError, StoreUnreachable
-from holdfast.model import ROLES
+from holdfast.errors import InvalidSettings, StoreError, StoreUnreachable
+from holdfast.model import ROLES, SERVER
 from holdfast.pool import badge
 from holdfast.terminal import output
 from holdfast.terminal.node_view import NodeStatus, NodeView, view_for
@@ -92,6 +94,62 @@ on_bug_option = click.option(
 )
 
 
+class Listen(NamedTuple):
+    """Where to answer HTTP."""
+
+    host: str
+    port: int
+    tls_cert: str | None
+    tls_key: str | None
+
+
+def listen_options(port: int | None, purpose: str) -> Callable[[Command], Command]:
+    """Add the options that say where to answer HTTP. The command gets them as one `listen`, which is None without a
+    port."""
+
+    def declare(fn: Command) -> Command:
+        @wraps(fn)
+        def packed(**given: Any) -> Any:
+            found = {name: given.pop(name) for name in Listen._fields}
+            return fn(listen=None if found["port"] is None else Listen(**found), **given)
+
+        options = (
+            click.option(
+                "--port",
+                type=click.IntRange(0, 65535),
+                default=port,
+                show_default=port is not None,
+                metavar="PORT",
+                help=f"{purpose} 0 takes any that is free.",
+            ),
+            click.option(
+                "--host",
+                default="127.0.0.1",
+                show_default=True,
+                metavar="ADDRESS",
+                help="Listen on this address. Any but this host's own needs a token: see `holdfast tokens`.",
+            ),
+            click.option(
+                "--tls-cert",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Speak TLS with this certificate.",
+            ),
+            click.option(
+                "--tls-key",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="The key of the certificate.",
+            ),
+        )
+        decorated: Command = packed
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return declare
+
+
 @command()
 @files_argument
 @label_option
@@ -104,6 +162,7 @@ on_bug_option = click.option(
 @log_option
 @on_bug_option
 @app_option
+@listen_options(None, "Also answer HTTP on this port, as `holdfast server` does.")
 def up(
     *,
     files: tuple[str, ...],
@@ -117,6 +176,7 @@ def up(
     log_format: str | None,
     on_bug: OnBug,
     app: str | None,
+    listen: Listen | None,
     store: str,
     as_json: bool,
 ) -> int:
@@ -133,7 +193,7 @@ def up(
     limits = ProcessLimits(max_steps, max_memory_mb)
     return _serve(
         files,
-        ROLES,
+        ROLES if listen is None else (*ROLES, SERVER),
         store,
         as_json,
         labels=labels,
@@ -142,6 +202,7 @@ def up(
         alerts=alerts,
         app=app,
         log_format=log_format,
+        listen=listen,
     )
 
 
@@ -237,6 +298,34 @@ def supervisor(
     return _serve((), ("supervisor",), store, as_json, config=config, alerts=alerts, log_format=log_format)
 
 
+@command()
+@click.argument("files", nargs=-1, metavar="[FILE…]")
+@listen_options(8080, "Listen on this port.")
+@log_option
+@app_option
+def server(
+    *,
+    files: tuple[str, ...],
+    listen: Listen,
+    log_format: str | None,
+    app: str | None,
+    store: str,
+    as_json: bool,
+) -> int:
+    """Answer HTTP until it is stopped.
+
+    \b
+    holdfast server --port 8080
+    curl http://127.0.0.1:8080/v1/runs
+
+    Programs start runs and follow them, and operators steer them, by HTTP. It needs no code of yours: inputs are checked
+    by what schedulers have declared. With FILE, the types in it check them. Until the first token is made, it answers
+    to this host alone (see `holdfast tokens`). Start as many as you like on one store. SIGTERM lets it leave: whoever
+    waits is answered, and requests that are being answered get 10 s.
+    """
+    return _serve(files, (SERVER,), store, as_json, app=app, log_format=log_format, listen=listen)
+
+
 def _serve(
     files: Sequence[str],
     roles: Sequence[str],
@@ -251,6 +340,7 @@ def _serve(
     pipe: int | None = None,
     app: str | None = None,
     log_format: str | None = None,
+    listen: Listen | None = None,
 ) -> int:
     with output.stdout_kept(as_json) as stdout:
         for file in files:
@@ -266,22 +356,31 @@ def _serve(
         view = view_for(stdout if as_json else None, lambda: hf.node_id, log_format=log_format)
         if pipe is not None:
             view.wants_status = False  # the pool shows the status of its agents
-        return run_long(_until_stopped(hf, roles, view, limits or ProcessLimits(), pipe))
+        return run_long(_until_stopped(hf, roles, view, limits or ProcessLimits(), pipe, listen))
 
 
 async def _until_stopped(
-    hf: Holdfast, roles: Sequence[str], view: NodeView, limits: ProcessLimits, pipe: int | None
+    hf: Holdfast,
+    roles: Sequence[str],
+    view: NodeView,
+    limits: ProcessLimits,
+    pipe: int | None,
+    listen: Listen | None,
 ) -> int:
     with leaving() as leave, view:
         if not await opened(hf, view, leave.asked):
             return PIPE_CLOSED if leave.is_unread else DONE
         view.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {shown_address(hf.url)}")
+        door = AsyncExitStack()
         stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
         if any(limits):
             stops.append(asyncio.ensure_future(limits.reached(hf, view)))
         if pipe is not None:
             stops.append(asyncio.ensure_future(_orphaned(pipe, view)))
         try:
+            if listen is not None:
+                url = await door.enter_async_context(_listening(hf, listen))
+                view.say("listening", f"listening on {url}")
             await _show_status(hf, view, stops)
             view.say(
                 "draining",
@@ -290,6 +389,7 @@ async def _until_stopped(
         finally:
             for stop in stops:
                 stop.cancel()
+            await door.aclose()
             await hf.close(drain_s=None)
         view.say("down", "down")
     return PIPE_CLOSED if leave.is_unread else DONE
@@ -315,6 +415,14 @@ async def opened(hf: Holdfast, view: NodeView, asked_to_leave: asyncio.Event) ->
             leaves.cancel()
             return True
     return False
+
+
+def _listening(hf: Holdfast, listen: Listen) -> AbstractAsyncContextManager[str]:
+    try:
+        from holdfast.http.serving import Address, serving  # noqa: PLC0415  an optional dependency
+    except ModuleNotFoundError as missing:
+        raise InvalidSettings("a server needs its libraries: pip install 'holdfast[server]'") from missing
+    return serving(hf, hf.desk, Address(*listen))
 
 
 async def _orphaned(pipe: int, view: NodeView) -> None:

@@ -23,6 +23,7 @@ from holdfast.model import (
     StepKind,
     StepRow,
     StepState,
+    TokenRow,
     Twin,
     TwinState,
 )
@@ -81,6 +82,12 @@ def breaker_of(row: Row) -> Breaker:
 def hold_of(row: Row) -> Hold:
     scope, *rest = row
     return Hold(HoldScope(scope), *rest)
+
+
+def token_of(row: Row) -> TokenRow:
+    values = dict(zip(TokenRow.__struct_fields__, row, strict=True))
+    values["payloads"] = bool(values["payloads"])
+    return TokenRow(**values)
 
 
 def lane_of(row: Row) -> Lane:

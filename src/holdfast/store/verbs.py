@@ -287,6 +287,14 @@ class Verb(StrEnum):
     forget_act_runs = auto()
     forget_acts = auto()
 
+    # tokens.sql
+    add_token = auto()
+    token = auto()
+    tokens = auto()
+    rotate_token = auto()
+    revoke_token = auto()
+    use_token = auto()
+
     # doctor.sql
     doctor = auto()
 

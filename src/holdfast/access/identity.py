@@ -1,0 +1,78 @@
+"""Who asks: one frozen value for each request, which the desk gets with each act."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from holdfast.access.roles import MAY, STORE_WIDE, Act, Role
+from holdfast.errors import Forbidden
+
+ALL_NAMESPACES = "*"
+WORKFLOWS = "workflows:"
+"""`can workflows:shop.*` narrows a token to the workflows whose names fit the pattern."""
+
+
+class Kind(StrEnum):
+    LOCAL = "local"
+    """A program that reaches the store itself, or a person at the host while no token exists."""
+    TOKEN = "token"  # noqa: S105  a kind, not a secret
+
+
+class Identity(msgspec.Struct, frozen=True):
+    kind: Kind
+    id: str
+    """The token's id. Empty for a local one."""
+    name: str
+    role: Role
+    namespaces: frozenset[str]
+    namespace: str | None = None
+    """The namespace of this request. None means the whole store: then ids are those that the store has."""
+    can: tuple[str, ...] = ()
+    payloads: bool = True
+    """False if it must not see inputs, results and logs."""
+
+    @property
+    def actor(self) -> str:
+        """Who it is, for the journal."""
+        return self.name if self.kind is Kind.LOCAL else f"{self.name} ({self.id[:8]})"
+
+    @property
+    def has_all(self) -> bool:
+        return ALL_NAMESPACES in self.namespaces
+
+    def may(self, act: Act) -> bool:
+        return self.role in MAY[act] and (act not in STORE_WIDE or self.has_all)
+
+    def demand(self, act: Act) -> None:
+        """Raise Forbidden unless this identity may do this. What exists plays no part in it."""
+        if self.role not in MAY[act]:
+            roles = ", ".join(sorted(MAY[act]))
+            raise Forbidden(f"the role {self.role} may not do this: it needs one of {roles}")
+        if act in STORE_WIDE and not self.has_all:
+            raise Forbidden(
+                "this is about the whole store, and this token is for some namespaces only: "
+                "it needs a token made with --namespace '*'"
+            )
+
+    def sees(self, namespace: str) -> bool:
+        """True if something in this namespace may be shown to this identity in this request."""
+        return self.namespace is None or self.namespace == namespace
+
+    def within(self, namespace: str | None) -> Identity:
+        """Return this identity with the namespace of one request. Raise Forbidden if it does not have that one."""
+        if namespace is not None and not self.has_all and namespace not in self.namespaces:
+            raise Forbidden("this token is not for that namespace")
+        return msgspec.structs.replace(self, namespace=namespace)
+
+    def may_start(self, workflow: str) -> bool:
+        """True if nothing narrows this identity to other workflows."""
+        patterns = [one.removeprefix(WORKFLOWS) for one in self.can if one.startswith(WORKFLOWS)]
+        return not patterns or any(fnmatchcase(workflow, pattern) for pattern in patterns)
+
+
+def local(name: str) -> Identity:
+    """Return the identity of a program or person that reaches the store itself."""
+    return Identity(Kind.LOCAL, "", name, Role.ADMIN, frozenset({ALL_NAMESPACES}))

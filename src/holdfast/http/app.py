@@ -1,0 +1,259 @@
+"""The ASGI application: takes each request through the same stages. Who asks, may they, what do they ask, the desk, the
+answer. Whatever goes wrong is a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Place
+from starlette.types import Receive, Scope, Send
+
+from holdfast.access import Act, Identity, Kind
+from holdfast.config import Config
+from holdfast.desk import Desk, LocalDesk, Opened
+from holdfast.errors import HoldfastError, InvalidInput, StoreError
+from holdfast.http.call import Call, Given, Route, Size
+from holdfast.http.guard import KNOWN_S, Guard, authorised
+from holdfast.http.metrics import Figures
+from holdfast.http.openapi import document
+from holdfast.http.reading import demand_media_type, read_body, read_headers, read_query
+from holdfast.http.refusals import Refusal, headers_of, problem_of
+from holdfast.http.routes import ROUTES
+from holdfast.http.streams import Looks
+from holdfast.wire.problems import MEDIA_TYPE, Problem, problem
+
+log = logging.getLogger("holdfast.http")
+
+ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+BESIDE_PAYLOAD = 64 * 1024
+"""How many bytes a body with a payload may have beside it."""
+REQUEST_HEADER = "Holdfast-Request"
+
+
+class Server:
+    """What is common to all requests of one server."""
+
+    def __init__(self, hf: Opened, desk: LocalDesk, *, is_loopback: bool) -> None:
+        self.hf, self.config = hf, hf.config
+        self._desk = desk
+        self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback)
+        self.figures = Figures()
+        self.polls: dict[str, int] = {}
+        """How many requests of each token wait now."""
+        self.streams: dict[str, int] = {}
+        """How many streams of each token are open."""
+        self._looks = Looks(hf)
+        self._document: bytes | None = None
+
+    @property
+    def desk(self) -> Desk:
+        return self._desk
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._desk.leaving.is_set()
+
+    @property
+    def looks(self) -> Looks:
+        return self._looks
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the server leaves."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._desk.leaving.wait()
+
+    async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
+        """True if the token of a request that has been open for a while is still good."""
+        if who.kind is Kind.LOCAL:
+            return not await self.guard.has_tokens()
+        try:
+            return (await self.guard.verified(headers.get("authorization", ""), "")).may(act)
+        except Refusal:
+            return False
+        except StoreError:
+            return True  # nobody can look now
+
+    async def demand_streams(self, who: Identity) -> None:
+        """Refuse if this token has as many streams as it may have."""
+        if self.streams.get(who.id, 0) >= self.config.streams_max:
+            raise Refusal("throttled", f"{self.config.streams_max} streams of this token are open already")
+
+    @contextlib.asynccontextmanager
+    async def counted_stream(self, who: Identity) -> AsyncIterator[None]:
+        """Count a stream while it is open."""
+        self.streams[who.id] = self.streams.get(who.id, 0) + 1
+        try:
+            yield
+        finally:
+            self.streams[who.id] -= 1
+            if not self.streams[who.id]:
+                del self.streams[who.id]
+
+    def leave(self) -> None:
+        """Answer everybody who waits. From now on, the server is not ready."""
+        self._desk.leaving.set()
+
+    def openapi(self) -> bytes:
+        if self._document is None:
+            self._document = msgspec.json.encode(document(ROUTES))
+        return self._document
+
+    async def metrics(self) -> str:
+        return await self.figures.text(self.hf, sum(self.polls.values()), sum(self.streams.values()))
+
+
+class Door:
+    """All routes of one path."""
+
+    def __init__(self, server: Server, routes: Mapping[str, Route]) -> None:
+        self._server, self._routes = server, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        server, method = self._server, scope["method"]
+        route = self._routes.get("GET" if method == "HEAD" else method)
+        request_id = server.hf.environment.new_id()
+        begun = server.hf.environment.monotonic()
+        if route is None:
+            found = problem("method", instance=request_id)
+            response = _problem(found, request_id, allow=", ".join(sorted(self._routes)))
+        else:
+            response = await self._answered(route, scope, receive, request_id)
+        name = "unknown" if route is None else route.name
+        server.figures.served(name, response.status_code, server.hf.environment.monotonic() - begun)
+        await response(scope, receive, send)
+
+    async def _answered(self, route: Route, scope: Scope, receive: Receive, request_id: str) -> Response:
+        who: Identity | None = None
+        try:
+            headers = read_headers(scope["headers"])
+            if route.act is None:
+                given = await route.call(Call(self._server, _NOBODY, None, {}, None, {}, headers))
+                return _response(given, request_id)
+            address = scope["client"][0] if scope.get("client") else ""
+            who = await self._server.guard.identify(headers, address, scope["scheme"])
+            who = authorised(who, route.act, headers, needs_namespace=route.needs_namespace)
+            query, tags = read_query(scope["query_string"], route.query, has_tags=route.has_tags)
+            body: Any = None
+            if route.takes is not None:
+                raw = await _body(
+                    receive, headers, _most(route.size, self._server.config), self._server.config
+                )
+                body = read_body(raw, route.takes, self._server.config)
+            call = Call(self._server, who, query, tags, body, scope.get("path_params", {}), headers)
+            given = await (self._polled(route, call) if route.polls else route.call(call))
+            return _response(given, request_id)
+        except Refusal as refusal:
+            found = refusal.problem(request_id)
+        except HoldfastError as error:
+            hide = "" if who is None or who.namespace is None else f"{who.namespace}//"
+            place = route.place if isinstance(error, InvalidInput) else ""
+            found = problem_of(error, request=request_id, place=place, hide=hide)
+            if found.status == 500:
+                log.error("request %s: %s", request_id, error)
+        except Exception:
+            log.exception("request %s: %s %s", request_id, route.verb, route.path)
+            found = problem("internal", instance=request_id)
+        self._server.figures.refused(found.type.rpartition(":")[2])
+        return _problem(found, request_id)
+
+    async def _polled(self, route: Route, call: Call) -> Given:
+        """Serve a request that may wait. Each token may have so many of them at once."""
+        polls, who = self._server.polls, call.who.id
+        if polls.get(who, 0) >= self._server.config.polls_max:
+            raise Refusal(
+                "throttled", f"{self._server.config.polls_max} requests of this token wait here already"
+            )
+        polls[who] = polls.get(who, 0) + 1
+        monotonic = self._server.hf.environment.monotonic
+        begun = monotonic()
+        try:
+            given = await route.call(call)
+            assert route.act is not None
+            if monotonic() > begun + KNOWN_S and not await self._server.is_still(
+                call.who, route.act, call.headers
+            ):
+                raise Refusal("unauthenticated", "the token was revoked while the request waited")
+            return given
+        finally:
+            polls[who] -= 1
+            if not polls[who]:
+                del polls[who]
+
+
+_NOBODY: Any = None
+"""Routes that need no token ask for no identity."""
+
+
+async def _unlisted(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer what stands in no row of the table."""
+    await _problem(problem("unknown", "there is nothing of this name here"), "")(scope, receive, send)
+
+
+def make_app(server: Server) -> Starlette:
+    paths: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.verb] = route
+    places = [Place(path, Door(server, routes)) for path, routes in paths.items()]
+    app = Starlette(routes=places)
+    app.router.default = _unlisted
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _body(receive: Receive, headers: Mapping[str, str], most: int, config: Config) -> bytes:
+    demand_media_type(headers.get("content-type"))
+    if headers.get("content-encoding", "identity") != "identity":
+        raise Refusal("media-type", "a compressed body is not taken", place="Content-Encoding")
+    length = headers.get("content-length", "0")
+    if length.isdigit() and int(length[:20]) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(config.body_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refusal("malformed", "the connection ended before the body did")
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > most:
+                    raise _too_large(most)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise Refusal("malformed", f"the body did not arrive within {config.body_s:g} s") from None
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal("too-large", f"the body may have {most:,} bytes")
+
+
+def _most(size: Size, config: Config) -> int:
+    if size is Size.BATCH:
+        return config.batch_max_bytes
+    return config.payload_max_bytes + BESIDE_PAYLOAD if size is Size.PAYLOAD else config.body_max_bytes
+
+
+def _response(given: Given, request_id: str) -> Response:
+    headers = {**ALWAYS, REQUEST_HEADER: request_id, **given.headers}
+    if given.status == 304:
+        return Response(status_code=304, headers=headers)
+    if isinstance(given.body, AsyncIterator):
+        return StreamingResponse(given.body, given.status, headers, given.media_type)
+    content = given.body if isinstance(given.body, bytes) else msgspec.json.encode(given.body)
+    return Response(content, given.status, headers, given.media_type)
+
+
+def _problem(found: Problem, request_id: str, allow: str = "") -> Response:
+    headers = {**ALWAYS, **headers_of(found, allow)}
+    if request_id:
+        headers[REQUEST_HEADER] = request_id
+    return Response(msgspec.json.encode(found), found.status, headers, MEDIA_TYPE)

@@ -1,0 +1,140 @@
+"""One request on its way to the desk, and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.access import Act, Identity
+from holdfast.config import Config
+from holdfast.desk import Desk, Opened
+from holdfast.http.reading import header
+from holdfast.http.refusals import Refusal
+from holdfast.wire.paths import id_of
+
+
+class Looking(Protocol):
+    """Shares what is read often among those who watch the same."""
+
+    async def mark(self, who: Identity, topic: str, read: Callable[[], Awaitable[str]]) -> str: ...
+
+
+class Served(Protocol):
+    """The server, as the functions behind routes see it."""
+
+    hf: Opened
+    config: Config
+
+    @property
+    def desk(self) -> Desk: ...
+
+    @property
+    def is_leaving(self) -> bool: ...
+
+    @property
+    def looks(self) -> Looking: ...
+
+    async def metrics(self) -> str: ...
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the server leaves."""
+
+    async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
+        """True if the token of a request that has been open for a while is still good."""
+
+    async def demand_streams(self, who: Identity) -> None:
+        """Refuse if this token has as many streams as it may have."""
+
+    def counted_stream(self, who: Identity) -> AbstractAsyncContextManager[None]:
+        """Count a stream while it is open."""
+
+    def openapi(self) -> bytes: ...
+
+
+class Call(NamedTuple):
+    server: Served
+    who: Identity
+    query: Any
+    """The query as the struct that the route names."""
+    tags: dict[str, str]
+    body: Any
+    """The body as the struct that the route takes."""
+    path: Mapping[str, str]
+    headers: Mapping[str, str]
+
+    @property
+    def desk(self) -> Desk:
+        return self.server.desk
+
+    def id(self, name: str) -> str:
+        """Return the id in the path. What stands for no id is unknown, like an id that nothing has."""
+        found = id_of(self.path[name])
+        if found is None:
+            raise Refusal("unknown")
+        return found
+
+    @property
+    def run(self) -> str:
+        return self.id("run")
+
+    def number(self, name: str) -> int:
+        text = self.path[name]
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            raise Refusal("unknown")
+        return int(text)
+
+    def header(self, name: str) -> str | None:
+        return header(self.headers, name)
+
+
+class Given(NamedTuple):
+    """What is answered."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    media_type: str = "application/json"
+
+
+class Size(StrEnum):
+    """How large the body of a request may be."""
+
+    SMALL = "small"
+    PAYLOAD = "payload"
+    BATCH = "batch"
+
+
+class Route(NamedTuple):
+    """A row of the table: what may be asked, by whom, and what is answered."""
+
+    verb: str
+    path: str
+    act: Act | None
+    """What the identity must be allowed to do. None: anybody may ask this, without a token."""
+    does: str
+    call: Callable[[Call], Awaitable[Given]]
+    gives: type | None = None
+    takes: type | None = None
+    query: type[msgspec.Struct] | None = None
+    has_tags: bool = False
+    statuses: Mapping[int, str] = {200: "done"}
+    size: Size = Size.SMALL
+    place: str = ""
+    """Where in the body a payload stands, for errors that are about it."""
+    polls: bool = False
+    """True if the answer may wait."""
+    headers: tuple[str, ...] = ()
+    needs_namespace: bool = True
+    """False if a token for several namespaces need not name one."""
+    media_type: str = "text/plain"
+    """What an answer is that is not JSON."""
+
+    @property
+    def name(self) -> str:
+        """What metrics and OpenAPI call it."""
+        words = [part.strip("{}") for part in self.path.split("/") if part and part != "v1"]
+        return "_".join([self.verb.lower(), *words]).replace(".", "_")

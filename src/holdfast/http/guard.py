@@ -1,0 +1,186 @@
+"""Who asks: makes the identity of a request from its token, and keeps off what a browser page must not do.
+
+Without a token in the store, a server listens on this host alone, and whoever reaches it is its user. A page in that
+user's browser could reach it, too, so it must then name this host (`Host`) and come from no other page (`Origin`,
+`Sec-Fetch-Site`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from holdfast.access import STORE_WIDE, Act, Identity, Kind, local
+from holdfast.access.tokens import identity_of, is_good, is_namespace, read
+from holdfast.actor import actor
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import Forbidden, StoreError
+from holdfast.http.reading import header
+from holdfast.http.refusals import Refusal
+from holdfast.model import DEFAULT_NAMESPACE
+from holdfast.store.tokens import Tokens
+
+NAMESPACE_HEADER = "holdfast-namespace"
+KNOWN_S = 1.0
+"""For how long a verified token is remembered: a revoked one works on for at most this long."""
+KNOWN_MAX = 10_000
+USED_EVERY_S = 3600.0
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+NEEDS_NO_NAMESPACE = STORE_WIDE | {Act.KNOW_SELF, Act.READ_WORKFLOWS}
+
+
+class Known(NamedTuple):
+    who: Identity
+    until: float
+
+
+class Bucket:
+    """How many requests somebody may still send."""
+
+    def __init__(self, now: float, burst: int) -> None:
+        self.left, self.at = float(burst), now
+
+    def take(self, now: float, per_s: float, burst: int) -> bool:
+        self.left = min(burst, self.left + (now - self.at) * per_s) - 1
+        self.at = now
+        if self.left >= 0:
+            return True
+        self.left = 0.0
+        return False
+
+
+class Guard:
+    def __init__(
+        self, tokens: Tokens, environment: Environment, config: Config, *, is_loopback: bool
+    ) -> None:
+        self._tokens, self._environment, self._config = tokens, environment, config
+        self._is_loopback = is_loopback
+        """True if the server listens on this host alone."""
+        self._known: dict[bytes, Known] = {}
+        self._has_tokens, self._looked_at = True, float("-inf")
+        self._buckets: dict[str, Bucket] = {}
+        self._failed: dict[str, tuple[float, int]] = {}
+        """By address: since when requests with bad tokens are counted, and how many there were."""
+        self._used: dict[str, float] = {}
+        self._user = actor()
+
+    async def identify(self, headers: Mapping[str, str], address: str, scheme: str) -> Identity:
+        """Return who asks. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
+        given = headers.get("authorization")
+        if given is None:
+            if not self._is_loopback or await self.has_tokens():
+                raise self._unauthenticated(address)
+            _demand_own_page(headers, scheme)
+            return local(self._user)
+        who = await self.verified(given, address)
+        now = self._environment.monotonic()
+        burst = self._config.requests_burst
+        bucket = self._buckets.get(who.id)
+        if bucket is None:
+            bucket = self._buckets[who.id] = Bucket(now, burst)
+        if not bucket.take(now, self._config.requests_per_s, burst):
+            raise Refusal(
+                "throttled", f"this token may send {self._config.requests_per_s:g} requests a second"
+            )
+        return who
+
+    async def has_tokens(self) -> bool:
+        """True if the store has a token, good or not. From then on, everybody needs one."""
+        now = self._environment.monotonic()
+        if now > self._looked_at + KNOWN_S:
+            self._has_tokens = bool(await self._tokens.tokens(1))
+            self._looked_at = now
+        return self._has_tokens
+
+    async def verified(self, given: str, address: str) -> Identity:
+        """Return who has this token. Raise a refusal if it is not good."""
+        scheme, _, text = given.partition(" ")
+        token = read(text.strip()) if scheme.lower() == "bearer" and given.isascii() else None
+        if token is None:
+            raise self._unauthenticated(address)
+        mark, now = hashlib.sha256(token.text.encode()).digest(), self._environment.monotonic()
+        known = self._known.get(mark)
+        if known is not None and now < known.until:
+            return known.who
+        row = await self._tokens.token(token.id)
+        if not is_good(token, row, await self._tokens.now()) or row is None:
+            self._known.pop(mark, None)
+            raise self._unauthenticated(address)
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        who = identity_of(row)
+        self._known[mark] = Known(who, now + KNOWN_S)
+        if now > self._used.get(row.id, float("-inf")) + USED_EVERY_S:
+            self._used[row.id] = now
+            with suppress(StoreError):
+                await self._tokens.use_token(row.id)
+        return who
+
+    def _unauthenticated(self, address: str) -> Refusal:
+        """Count a request with a bad token. An address that sends many gets another answer, which says nothing about
+        tokens. Good tokens are not affected."""
+        now = self._environment.monotonic()
+        since, count = self._failed.get(address, (now, 0))
+        if now > since + 60:
+            since, count = now, 0
+        if len(self._failed) >= KNOWN_MAX:
+            self._failed.clear()
+        self._failed[address] = since, count + 1
+        if count >= self._config.sign_ins_per_min:
+            return Refusal("throttled", "this address has sent too many requests without a good token")
+        return Refusal(
+            "unauthenticated",
+            "send a good token: Authorization: Bearer hf_…",
+            next="`holdfast tokens create` makes one at the store",
+        )
+
+
+def authorised(
+    who: Identity, act: Act, headers: Mapping[str, str], *, needs_namespace: bool = True
+) -> Identity:
+    """Return the identity with the namespace of the request. Raise unless its role may do this, whatever exists."""
+    who.demand(act)
+    given = header(headers, NAMESPACE_HEADER)
+    if given is not None:
+        if not is_namespace(given):
+            raise Forbidden("this token is not for that namespace")
+        return who.within(given)
+    if who.kind is Kind.LOCAL:
+        return who.within(DEFAULT_NAMESPACE)
+    if len(who.namespaces) == 1 and not who.has_all:
+        return who.within(next(iter(who.namespaces)))
+    if act in NEEDS_NO_NAMESPACE or not needs_namespace:
+        return who
+    raise Refusal(
+        "invalid",
+        "this token is for several namespaces: name one by the header Holdfast-Namespace",
+        place="Holdfast-Namespace",
+    )
+
+
+def _demand_own_page(headers: Mapping[str, str], scheme: str) -> None:
+    """Refuse what a page of somebody else could send: its name may lead to this host, and its scripts may ask."""
+    host = headers.get("host", "")
+    if _name(f"//{host}") not in LOOPBACK:
+        raise Refusal(
+            "forbidden",
+            "while no token exists, this server answers to localhost only",
+            next="make a token with `holdfast tokens create`",
+            place="Host",
+        )
+    origin = headers.get("origin")
+    if origin is not None and origin != f"{scheme}://{host}":
+        raise Refusal("forbidden", "a page of another origin may not ask this server", place="Origin")
+    if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        raise Refusal("forbidden", "a page of another site may not ask this server", place="Sec-Fetch-Site")
+
+
+def _name(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None

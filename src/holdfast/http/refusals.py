@@ -1,0 +1,52 @@
+"""A request that is refused, and the problem that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.errors import AccessError, HoldfastError, StoreError
+from holdfast.wire.problems import KINDS, Problem, kind_of, problem
+
+UNKNOWN = "there is nothing of this name here"
+"""The detail of every `unknown`: what is in another namespace is refused in the same bytes as what does not exist."""
+RETRY_AFTER_S = {"unavailable": "2", "throttled": "1"}
+
+
+class Refusal(Exception):
+    """Raised where a request is read or authorised."""
+
+    def __init__(self, name: str, detail: str = "", *, place: str = "", next: str = "") -> None:
+        super().__init__(detail)
+        assert name in KINDS
+        self.name, self.detail, self.place, self.next = name, detail, place, next
+
+    def problem(self, request: str = "") -> Problem:
+        return _made(self.name, self.detail, request, self.place, self.next)
+
+
+def problem_of(error: HoldfastError, *, request: str = "", place: str = "", hide: str = "") -> Problem:
+    """Return the problem that an error of the desk is. `hide` is the beginning of stored ids, which nobody needs to
+    see."""
+    name = kind_of(error)
+    detail = str(error).replace(hide, "") if hide else str(error)
+    if name == "internal":
+        detail = ""
+    elif isinstance(error, StoreError) and name == "unavailable":
+        detail = "the store cannot be reached"  # the address of the store is nobody's business
+    return _made(name, detail, request, "" if isinstance(error, AccessError) else place, "")
+
+
+def _made(name: str, detail: str, request: str, place: str, next: str) -> Problem:
+    if name == "unknown":
+        return problem("unknown", UNKNOWN)
+    return problem(name, detail, instance=request, place=place, next=next)
+
+
+def headers_of(found: Problem, allow: str = "") -> Mapping[str, str]:
+    name = found.type.rpartition(":")[2]
+    headers = {"Retry-After": RETRY_AFTER_S[name]} if name in RETRY_AFTER_S else {}
+    if name == "unauthenticated":
+        headers["WWW-Authenticate"] = "Bearer"
+    if allow:
+        headers["Allow"] = allow
+    return headers

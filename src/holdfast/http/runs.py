@@ -1,0 +1,309 @@
+"""What programs ask about runs: start them, follow them, send them something, steer them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.config import Config
+from holdfast.desk import StartRequest, mark_of, shown_id
+from holdfast.errors import InvalidInput, UnknownSignal, UnknownUpdate, UpdateTimeout
+from holdfast.filters import run_filter
+from holdfast.http import views
+from holdfast.http.call import Call, Given
+from holdfast.http.refusals import Refusal, problem_of
+from holdfast.log_buffer import level_number
+from holdfast.logs import LogFilter
+from holdfast.wire import answers, requests
+from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
+from holdfast.wire.requests import Wait
+
+LIMIT, LIMIT_MAX = 50, 200
+
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
+
+
+class RunsQuery(msgspec.Struct):
+    workflow: str | None = None
+    state: list[str] = []
+    since: str | None = None
+    until: str | None = None
+    error: str | None = None
+    prefix: str | None = None
+    limit: Limit = LIMIT
+    cursor: str | None = None
+
+
+class RunQuery(msgspec.Struct):
+    wait_s: Wait = 0.0
+
+
+class StepsQuery(msgspec.Struct):
+    after: Annotated[int, Meta(ge=0, le=2_147_483_647)] = 0
+    limit: Limit = LIMIT
+
+
+class LimitQuery(msgspec.Struct):
+    limit: Limit = LIMIT
+
+
+class LogsQuery(msgspec.Struct):
+    step: Annotated[int, Meta(ge=0, le=2_147_483_647)] | None = None
+    attempt: Annotated[int, Meta(ge=0, le=2_147_483_647)] | None = None
+    level: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=5_000)] = 1_000
+
+
+def _request(given: requests.Start, key: str | None) -> StartRequest:
+    return StartRequest(
+        given.workflow,
+        bytes(given.input),
+        given.version,
+        given.id,
+        key,
+        given.tags,
+        given.priority,
+        given.timeout_s,
+    )
+
+
+def start_place(wrong: Exception) -> str:
+    """Return which part of a start an error is about."""
+    text = str(wrong)
+    return next((f"/{name}" for name in ("id", "tags", "priority", "key") if text.startswith(name)), "/input")
+
+
+async def start(call: Call) -> Given:
+    key = call.header("idempotency-key")
+    if key is not None and call.body.id is not None:
+        raise Refusal(
+            "invalid",
+            "give an id or an Idempotency-Key, not both: each makes a start idempotent",
+            place="/id",
+        )
+    if key is not None and not 1 <= len(key) <= requests.NAME_MAX:
+        raise Refusal("invalid", "the key needs 1 to 200 characters", place="Idempotency-Key")
+    try:
+        found = await call.desk.start(call.who, _request(call.body, key))
+    except InvalidInput as wrong:
+        raise Refusal("invalid", str(wrong), place=start_place(wrong)) from None
+    made = views.started(found.run, call.who, new=found.new)
+    return Given(made, 201 if found.new else 200, {"Location": f"/v1/runs/{made.ref}"})
+
+
+async def start_batch(call: Call) -> Given:
+    """Start many. Each is authorised and answered by itself."""
+    items: list[requests.StartItem] = call.body.items
+    for number, item in enumerate(items):
+        if item.key is not None and item.id is not None:
+            raise Refusal("invalid", "give an id or a key, not both", place=f"/items/{number}/key")
+    found = await call.desk.start_many(call.who, [_request(item, item.key) for item in items])
+    hide = f"{call.who.namespace}//"
+    made = []
+    for number, one in enumerate(found):
+        if isinstance(one, Exception):
+            place = f"/items/{number}{start_place(one)}" if isinstance(one, InvalidInput) else ""
+            wrong = problem_of(one, place=place, hide=hide)
+            made.append(answers.StartedItem(wrong.status, problem=wrong))
+        else:
+            run = views.started(one.run, call.who, new=one.new)
+            made.append(answers.StartedItem(201 if one.new else 200, run=run))
+    return Given(answers.StartedItems(made))
+
+
+async def runs(call: Call) -> Given:
+    query: RunsQuery = call.query
+    try:
+        where = run_filter(
+            now=await call.server.hf.store.now(),
+            states=query.state,
+            workflow=query.workflow,
+            tags=call.tags,
+            since=query.since,
+            until=query.until,
+            error=query.error,
+            prefix=query.prefix,
+            what="?{}",
+        )
+    except InvalidInput as wrong:
+        place = str(wrong).partition(":")[0]
+        raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
+    asked = [msgspec.structs.replace(query, limit=0, cursor=None), call.tags, call.who.namespace]
+    digest = filter_digest(asked)
+    if query.cursor is not None:
+        where.before = read_cursor(query.cursor, digest)
+        if where.before is None:
+            raise Refusal("malformed", "this is no cursor of this list", place="?cursor")
+    where.limit = query.limit + 1
+    found = await call.desk.runs(call.who, where)
+    page, more = found[: query.limit], len(found) > query.limit
+    after = cursor_text(page[-1].created_at, page[-1].id, digest) if more else None
+    return Given(answers.Runs([views.run(row, call.who) for row in page], after))
+
+
+async def counts(call: Call) -> Given:
+    return Given(answers.Counts(await call.desk.counts(call.who)))
+
+
+async def run(call: Call) -> Given:
+    known = (call.headers.get("if-none-match") or "").strip()
+    mark = known.removeprefix("W/").strip('"')
+    if call.query.wait_s and mark:
+        row = await call.desk.run_after(call.who, call.run, mark, call.query.wait_s)
+    else:
+        row = await call.desk.run(call.who, call.run)
+    now = mark_of(row)
+    headers = {"ETag": f'"{now}"'}
+    if mark == now:
+        return Given(status=304, headers=headers)
+    return Given(views.whole_run(row, call.who), headers=headers)
+
+
+async def ended(call: Call) -> Given:
+    found = await call.desk.ended(call.who, call.body.runs, call.body.wait_s)
+    made: list[answers.EndedRun] = []
+    left = call.server.config.batch_max_bytes
+    for row in found:
+        left -= len(row.output or b"")
+        if made and left < 0:
+            break  # the rest comes with the next question
+        made.append(views.ended_run(row, call.who))
+    return Given(answers.EndedRuns(made))
+
+
+async def steps(call: Call) -> Given:
+    query: StepsQuery = call.query
+    found = await call.desk.steps(call.who, call.run, query.after, query.limit + 1)
+    page = found[: query.limit]
+    after = page[-1].n if len(found) > query.limit else None
+    return Given(answers.Steps([views.step(row, call.who) for row in page], after))
+
+
+async def step(call: Call) -> Given:
+    return Given(views.step(await call.desk.step(call.who, call.run, call.number("n")), call.who))
+
+
+async def attempts(call: Call) -> Given:
+    found = await call.desk.attempts(call.who, call.run)
+    return Given(answers.Attempts([views.attempt(row) for row in found]))
+
+
+async def journal(call: Call) -> Given:
+    found = await call.desk.journal_of(call.who, call.run, call.query.limit)
+    return Given(answers.Journal([views.entry(row, call.who) for row in found]))
+
+
+async def children(call: Call) -> Given:
+    found = await call.desk.children(call.who, call.run)
+    return Given(answers.Runs([views.run(row, call.who) for row in found]))
+
+
+async def why(call: Call) -> Given:
+    words = await call.desk.why(call.who, call.run)
+    return Given(answers.Why(words.replace(f"{call.who.namespace}//", "")))
+
+
+async def logs(call: Call) -> Given:
+    query: LogsQuery = call.query
+    try:
+        level = 0 if query.level is None else level_number(query.level)
+    except ValueError as wrong:
+        raise Refusal("invalid", str(wrong), place="?level") from None
+    where = LogFilter(query.step, query.attempt, level)
+    found = await call.desk.logs(call.who, call.run, where, query.limit + 1)
+    lines = [views.line(one) for one in found[: query.limit]]
+    return Given(answers.Lines(lines, len(found) > query.limit))
+
+
+async def graph(call: Call) -> Given:
+    drawn = await call.desk.graph(call.who, call.run)
+    return Given(answers.Drawing(drawn))
+
+
+async def signal(call: Call) -> Given:
+    given: requests.Signal = call.body
+    try:
+        new = await call.desk.signal(
+            call.who, call.run, given.name, _compact(given.data, call.server.config), given.key
+        )
+    except (InvalidInput, UnknownSignal) as wrong:
+        raise _misfit(wrong, call) from None
+    return Given(answers.Sent(new), 202)
+
+
+async def update(call: Call) -> Given:
+    given: requests.Update = call.body
+    data = _compact(given.data, call.server.config)
+    try:
+        reply = await call.desk.update(call.who, call.run, given.name, data, given.key, given.wait_s)
+    except UpdateTimeout:
+        return Given(answers.Reply(False), 202)
+    except (InvalidInput, UnknownUpdate) as wrong:
+        raise _misfit(wrong, call) from None
+    return Given(answers.Reply(True, views.payload(reply, call.who)))
+
+
+def _compact(raw: msgspec.Raw, config: Config) -> bytes:
+    """Return a payload as the store keeps it."""
+    value = json.loads(bytes(raw))
+    made = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(made) > config.payload_max_bytes:
+        raise Refusal(
+            "too-large",
+            f"a payload may have {config.payload_max_bytes:,} bytes, and this one has {len(made):,}",
+            place="/data",
+        )
+    return made
+
+
+def _misfit(wrong: Exception, call: Call) -> Refusal:
+    text = str(wrong).replace(f"{call.who.namespace}//", "")
+    is_name = not isinstance(wrong, InvalidInput) or text.startswith("the name of")
+    place = "/name" if is_name else "/key" if text.startswith("the key of") else "/data"
+    return Refusal("invalid", text, place=place)
+
+
+async def cancel(call: Call) -> Given:
+    run = call.run
+    return Given(
+        views.state(run, await call.desk.cancel(call.who, run, call.body.note, force=call.body.force))
+    )
+
+
+async def hold(call: Call) -> Given:
+    run = call.run
+    return Given(views.state(run, await call.desk.hold(call.who, run, call.body.note)))
+
+
+async def release(call: Call) -> Given:
+    run = call.run
+    return Given(views.state(run, await call.desk.release(call.who, run, call.body.note)))
+
+
+async def skip(call: Call) -> Given:
+    run = call.run
+    return Given(views.state(run, await call.desk.skip(call.who, run, call.body.step, call.body.note)))
+
+
+async def retry(call: Call) -> Given:
+    run = call.run
+    stored = await call.desk.retry(call.who, run)
+    made = views.started(stored, call.who, new=shown_id(call.who.namespace, stored) != run)
+    return Given(made, headers={"Location": f"/v1/runs/{made.ref}"})
+
+
+async def fork(call: Call) -> Given:
+    given: requests.Fork = call.body
+    edited: Any = json.loads(bytes(given.input))
+    results = {key: json.loads(bytes(value)) for key, value in given.results.items()}
+    try:
+        made = await call.desk.fork(call.who, call.run, given.start, edited, results, given.id)
+    except InvalidInput as wrong:
+        text = str(wrong)
+        place = "/id" if "(id=" in text else "/set" if "result of" in text else "/input"
+        raise Refusal("invalid", text, place=place) from None
+    shown = views.forked(made, call.who)
+    return Given(shown, 201, {"Location": f"/v1/runs/{shown.ref}"})

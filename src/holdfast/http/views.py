@@ -1,0 +1,286 @@
+"""Turns rows into what a server answers. Ids lose the namespace before them, and get the form that stands in a path."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast import model
+from holdfast.access import Identity
+from holdfast.desk import AlertSeen, Health, LaneSeen, shown_id
+from holdfast.logs import LogInfo
+from holdfast.store.forks import Forked
+from holdfast.wire import answers
+from holdfast.wire.paths import path_of
+
+NULL = Raw(b"null")
+
+
+def moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def maybe(at: float | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+def payload(raw: bytes | str | None, who: Identity) -> Raw:
+    """Return a payload as it is. One that is no JSON any more, because somebody damaged its row, is null."""
+    if raw is None or not who.payloads:
+        return NULL
+    data = raw.encode() if isinstance(raw, str) else raw
+    try:
+        json.loads(data)
+    except ValueError:
+        return NULL
+    return Raw(data)
+
+
+def failure(raw: str | None) -> answers.Failure | None:
+    fields = _object(raw)
+    if raw is None or fields is None:
+        return None
+    kind = str(fields.get("type", "")).removeprefix("builtins.").removeprefix("holdfast.errors.")
+    step = fields.get("step")
+    return answers.Failure(kind, str(fields.get("message", "")), None if not step else str(step))
+
+
+def progress(raw: str | None) -> answers.Progress | None:
+    fields = _object(raw)
+    if fields is None:
+        return None
+    fraction = fields.get("fraction")
+    return answers.Progress(
+        float(fraction) if isinstance(fraction, int | float) else None, str(fields.get("note") or "")
+    )
+
+
+def _object(raw: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(raw or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _run_fields(row: model.RunRow, who: Identity) -> dict[str, Any]:
+    def shown(stored: str | None) -> str | None:
+        return None if stored is None else shown_id(who.namespace, stored)
+
+    is_stuck = row.state is model.RunState.STUCK
+    note = _object(row.note)
+    run_id = shown_id(who.namespace, row.id)
+    return {
+        "id": run_id,
+        "ref": path_of(run_id),
+        "namespace": row.namespace,
+        "workflow": row.workflow,
+        "version": row.version,
+        "state": row.state,
+        "priority": row.priority,
+        "tags": {str(name): str(value) for name, value in (_object(row.tags) or {}).items()},
+        "parent": shown(row.parent_id),
+        "started_by": shown(row.started_by),
+        "retry_of": shown(row.retry_of),
+        "forked_from": shown(row.forked_from),
+        "generation": row.generation,
+        "progress": progress(row.progress),
+        "note": None if is_stuck else row.note if note is None else str(note.get("message", "")),
+        "error": failure(row.note if is_stuck else row.error),
+        "created_at": moment(row.created_at),
+        "started_at": maybe(row.started_at),
+        "finished_at": maybe(row.finished_at),
+        "deadline": maybe(row.deadline),
+    }
+
+
+def run(row: model.RunRow, who: Identity) -> answers.Run:
+    return answers.Run(**_run_fields(row, who))
+
+
+def whole_run(row: model.RunRow, who: Identity) -> answers.WholeRun:
+    return answers.WholeRun(
+        **_run_fields(row, who),
+        input=payload(row.input, who),
+        output=payload(row.output, who),
+        published=payload(row.published, who),
+        hidden=not who.payloads,
+    )
+
+
+def ended_run(row: model.RunRow, who: Identity) -> answers.EndedRun:
+    run_id = shown_id(who.namespace, row.id)
+    return answers.EndedRun(
+        id=run_id,
+        ref=path_of(run_id),
+        state=row.state,
+        error=failure(row.note if row.state is model.RunState.STUCK else row.error),
+        output=payload(row.output, who),
+        hidden=not who.payloads,
+        finished_at=maybe(row.finished_at),
+    )
+
+
+def started(stored: str, who: Identity, *, new: bool) -> answers.Started:
+    run_id = shown_id(who.namespace, stored)
+    return answers.Started(run_id, path_of(run_id), new)
+
+
+def state(run_id: str, found: model.RunState) -> answers.State:
+    return answers.State(run_id, path_of(run_id), found)
+
+
+def forked(made: Forked, who: Identity) -> answers.Forked:
+    run_id = shown_id(who.namespace, made.id)
+    return answers.Forked(run_id, path_of(run_id), made.kept)
+
+
+def step(row: model.StepRow, who: Identity) -> answers.Step:
+    return answers.Step(
+        n=row.n,
+        key=row.key,
+        name=row.name,
+        kind=row.kind,
+        state=row.state,
+        attempts=row.attempt,
+        spent=row.spent,
+        losses=row.losses,
+        timeouts=row.timeouts,
+        throttled=row.throttled,
+        quarantined=row.quarantined,
+        agent=row.agent,
+        progress=progress(row.progress),
+        error=failure(row.error),
+        issued_at=moment(row.issued_at),
+        ready_at=moment(row.ready_at),
+        started_at=maybe(row.started_at),
+        finished_at=maybe(row.finished_at),
+        input=payload(row.input, who),
+        output=payload(row.output, who),
+        hidden=not who.payloads,
+    )
+
+
+def attempt(row: model.Attempt) -> answers.Attempt:
+    return answers.Attempt(
+        row.n,
+        row.attempt,
+        row.ending,
+        row.agent,
+        failure(row.error),
+        maybe(row.started_at),
+        moment(row.finished_at),
+    )
+
+
+def entry(row: model.JournalEntry, who: Identity) -> answers.Entry:
+    run_id = None if row.run_id is None else shown_id(who.namespace, row.run_id)
+    return answers.Entry(row.id, moment(row.at), row.actor, row.verb, run_id, row.n, row.note)
+
+
+def line(info: LogInfo) -> answers.Line:
+    return answers.Line(*info)
+
+
+def workflow(row: model.Declaration) -> answers.Workflow:
+    return answers.Workflow(
+        row.name, path_of(row.name), row.version, row.origin, moment(row.first_at), moment(row.last_at)
+    )
+
+
+def whole_workflow(row: model.Declaration) -> answers.WholeWorkflow:
+    return answers.WholeWorkflow(
+        row.name,
+        path_of(row.name),
+        row.version,
+        row.origin,
+        moment(row.first_at),
+        moment(row.last_at),
+        input=Raw(row.input.encode()),
+        result=Raw(row.result.encode()),
+        signals=Raw(row.signals.encode()),
+    )
+
+
+def agent(health: Health, leader: str | None) -> answers.Agent:
+    node, offers = health.node, health.offers
+    return answers.Agent(
+        id=node.id,
+        host=node.host,
+        pid=node.pid,
+        state=str(health.state),
+        roles=node.roles.split(","),
+        leads=node.id == leader,
+        labels=list(offers.get("labels", ())),
+        workflows=list(offers.get("workflows", ())),
+        steps=list(offers.get("steps", ())),
+        capacity=node.capacity,
+        has=health.steps,
+        runs=health.runs,
+        started_at=moment(node.started_at),
+        lease_until=moment(node.lease_until),
+        left_at=maybe(node.retired_at),
+    )
+
+
+def lane(seen: LaneSeen) -> answers.Lane:
+    one, backlog = seen
+    return answers.Lane(one.id, one.name, list(one.needs), one.depends, backlog.ready, maybe(backlog.since))
+
+
+def hold(row: model.Hold) -> answers.Hold:
+    return answers.Hold(row.scope, row.value, row.actor, row.note, moment(row.at))
+
+
+def breaker(row: model.Breaker) -> answers.Breaker:
+    return answers.Breaker(
+        name=row.name,
+        ref=path_of(row.name),
+        state=row.state,
+        forced=row.forced,
+        ok=row.ok,
+        failed=row.failed,
+        trips=row.trips,
+        opened_at=maybe(row.opened_at),
+        open_until=maybe(row.open_until),
+        actor=row.actor,
+        note=row.note,
+        error=row.error,
+    )
+
+
+def poison(row: model.Poison) -> answers.Poison:
+    fields = msgspec.structs.asdict(row)
+    return answers.Poison(**fields | {"since": moment(row.since), "last_at": moment(row.last_at)})
+
+
+def alert(seen: AlertSeen) -> answers.Alert:
+    row, words, deliveries = seen
+    return answers.Alert(
+        id=row.id,
+        kind=row.kind,
+        level=row.level,
+        key=row.key,
+        message=words,
+        run=row.run_id,
+        times=row.times,
+        at=moment(row.at),
+        last_at=moment(row.last_at),
+        cleared_at=maybe(row.cleared_at),
+        sent_at=maybe(row.sent_at),
+        deliveries=[
+            answers.Delivery(
+                one.channel,
+                one.event,
+                one.attempts,
+                maybe(one.sent_at),
+                maybe(one.given_up_at),
+                one.last_error,
+            )
+            for one in deliveries
+        ],
+    )

@@ -1,0 +1,385 @@
+"""What a server answers. `ref` is the form of an id that stands in a path."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.model import BreakerState, Ending, HoldScope, RunState, StepKind, StepState
+from holdfast.wire.problems import Problem
+
+
+def _null() -> Raw:
+    return Raw(b"null")
+
+
+class Failure(msgspec.Struct):
+    type: str
+    message: str
+    step: str | None = None
+
+
+class Progress(msgspec.Struct):
+    fraction: float | None
+    note: str
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """A run without its payloads, as lists have it."""
+
+    id: str
+    ref: str
+    namespace: str
+    workflow: str
+    version: str
+    state: RunState
+    priority: int
+    tags: dict[str, str]
+    parent: str | None
+    started_by: str | None
+    retry_of: str | None
+    forked_from: str | None
+    generation: int
+    progress: Progress | None
+    note: str | None
+    error: Failure | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline: datetime | None
+
+
+class WholeRun(Run, kw_only=True):
+    """A run with its payloads. They are null for a token that sees none, and `hidden` says so."""
+
+    input: Raw = msgspec.field(default_factory=_null)
+    output: Raw = msgspec.field(default_factory=_null)
+    published: Raw = msgspec.field(default_factory=_null)
+    hidden: bool = False
+
+
+class Runs(msgspec.Struct):
+    items: list[Run]
+    next: str | None = None
+    """The cursor of the next page. None on the last one."""
+
+
+class EndedRun(msgspec.Struct, kw_only=True):
+    id: str
+    ref: str
+    state: RunState
+    error: Failure | None
+    output: Raw = msgspec.field(default_factory=_null)
+    hidden: bool = False
+    finished_at: datetime | None = None
+
+
+class EndedRuns(msgspec.Struct):
+    items: list[EndedRun]
+
+
+class Started(msgspec.Struct):
+    id: str
+    ref: str
+    new: bool
+    """False if the same run had been started before."""
+
+
+class StartedItem(msgspec.Struct, omit_defaults=True):
+    """What became of one of many: `status` is what a start of it alone would have answered."""
+
+    status: int
+    run: Started | None = None
+    problem: Problem | None = None
+
+
+class StartedItems(msgspec.Struct):
+    items: list[StartedItem]
+
+
+class Counts(msgspec.Struct):
+    runs: dict[str, int]
+
+
+class State(msgspec.Struct):
+    """A run after an act on it."""
+
+    id: str
+    ref: str
+    state: RunState
+
+
+class Sent(msgspec.Struct):
+    new: bool
+    """False if a signal with this key had been sent before."""
+
+
+class Reply(msgspec.Struct):
+    answered: bool
+    """False if the update is recorded and has no answer yet: ask again with the same key."""
+    reply: Raw = msgspec.field(default_factory=_null)
+
+
+class Forked(msgspec.Struct):
+    id: str
+    ref: str
+    kept: int
+    """How many steps it took over."""
+
+
+class Step(msgspec.Struct, kw_only=True):
+    n: int
+    key: str
+    name: str
+    kind: StepKind
+    state: StepState
+    attempts: int
+    spent: int
+    losses: int
+    timeouts: int
+    throttled: int
+    quarantined: bool
+    agent: str | None
+    progress: Progress | None
+    error: Failure | None
+    issued_at: datetime
+    ready_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    input: Raw = msgspec.field(default_factory=_null)
+    output: Raw = msgspec.field(default_factory=_null)
+    hidden: bool = False
+
+
+class Steps(msgspec.Struct):
+    items: list[Step]
+    next: int | None = None
+    """`after` of the next page. None on the last one."""
+
+
+class Attempt(msgspec.Struct):
+    n: int
+    attempt: int
+    ending: Ending
+    agent: str | None
+    error: Failure | None
+    started_at: datetime | None
+    finished_at: datetime
+
+
+class Attempts(msgspec.Struct):
+    items: list[Attempt]
+
+
+class Entry(msgspec.Struct):
+    """A row of the journal."""
+
+    id: int
+    at: datetime
+    actor: str
+    verb: str
+    run: str | None
+    n: int | None
+    note: str
+
+
+class Journal(msgspec.Struct):
+    items: list[Entry]
+
+
+class Why(msgspec.Struct):
+    why: str
+
+
+class Line(msgspec.Struct):
+    at: datetime
+    level: str
+    logger: str
+    message: str
+    traceback: str | None
+    stream: str | None
+    step: str | None
+    attempt: int | None
+    twin: bool
+
+
+class Lines(msgspec.Struct):
+    items: list[Line]
+    more: bool
+    """True if there are more lines than were asked for."""
+
+
+class Workflow(msgspec.Struct):
+    """What code has declared about one version of a workflow. Schemas are JSON Schemas."""
+
+    name: str
+    ref: str
+    version: str
+    origin: str
+    first_at: datetime
+    last_at: datetime
+
+
+class WholeWorkflow(Workflow, kw_only=True):
+    input: Raw = msgspec.field(default_factory=_null)
+    result: Raw = msgspec.field(default_factory=_null)
+    signals: Raw = msgspec.field(default_factory=_null)
+
+
+class Workflows(msgspec.Struct):
+    items: list[Workflow]
+
+
+class WorkflowVersions(msgspec.Struct):
+    name: str
+    versions: list[WholeWorkflow]
+    """The newest first."""
+
+
+class Agent(msgspec.Struct):
+    id: str
+    host: str
+    pid: int
+    state: str
+    roles: list[str]
+    leads: bool
+    labels: list[str]
+    workflows: list[str]
+    steps: list[str]
+    capacity: int
+    has: int
+    """How many steps it has."""
+    runs: int
+    started_at: datetime
+    lease_until: datetime
+    left_at: datetime | None
+
+
+class Agents(msgspec.Struct):
+    items: list[Agent]
+
+
+class Lane(msgspec.Struct):
+    id: int
+    step: str
+    needs: list[str]
+    depends: str
+    ready: int
+    """How many steps wait for an agent, counted up to a limit."""
+    since: datetime | None
+
+
+class Lanes(msgspec.Struct):
+    items: list[Lane]
+
+
+class Hold(msgspec.Struct):
+    scope: HoldScope
+    value: str
+    actor: str
+    note: str
+    at: datetime
+
+
+class Holds(msgspec.Struct):
+    items: list[Hold]
+
+
+class HoldPlaced(msgspec.Struct):
+    hold: Hold
+    new: bool
+    known: bool
+    """True if this store has seen anything of that name."""
+
+
+class Breaker(msgspec.Struct):
+    name: str
+    ref: str
+    state: BreakerState
+    forced: bool
+    ok: int
+    failed: int
+    trips: int
+    opened_at: datetime | None
+    open_until: datetime | None
+    actor: str | None
+    note: str
+    error: str | None
+
+
+class Breakers(msgspec.Struct):
+    items: list[Breaker]
+
+
+class Poison(msgspec.Struct):
+    fingerprint: str
+    step: str
+    error: str
+    place: str
+    steps: int
+    runs: int
+    since: datetime
+    last_at: datetime
+    example: str
+
+
+class Quarantine(msgspec.Struct):
+    items: list[Poison]
+
+
+class Resolved(msgspec.Struct):
+    steps: int
+    """How many steps it was about."""
+
+
+class Delivery(msgspec.Struct):
+    channel: str
+    event: str
+    attempts: int
+    sent_at: datetime | None
+    given_up_at: datetime | None
+    last_error: str | None
+
+
+class Alert(msgspec.Struct):
+    id: int
+    kind: str
+    level: str
+    key: str
+    message: str
+    run: str | None
+    times: int
+    at: datetime
+    last_at: datetime
+    cleared_at: datetime | None
+    sent_at: datetime | None
+    deliveries: list[Delivery]
+
+
+class Alerts(msgspec.Struct):
+    items: list[Alert]
+
+
+class Cleared(msgspec.Struct):
+    cleared: bool
+    """False if the alert was not open."""
+
+
+class Me(msgspec.Struct):
+    kind: str
+    id: str
+    name: str
+    role: str
+    namespaces: list[str]
+    namespace: str | None
+    can: list[str]
+    payloads: bool
+
+
+class Drawing(msgspec.Struct):
+    """A workflow as a picture, with the way of a run in it. See docs/graph.md."""
+
+    graph: Any

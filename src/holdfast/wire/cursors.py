@@ -1,0 +1,45 @@
+"""Cursors: where the next page begins. A cursor is the keyset of the last row of a page and a digest of the filter, so
+that a cursor of another list is refused. Rows that are inserted meanwhile neither repeat nor leave out others."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import struct
+
+import msgspec
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    at: bytes
+    """The time of the last row, exactly as the store has it."""
+    id: str
+    filter: str
+
+
+def cursor_text(at: float, id: str, filter: str) -> str:
+    raw = msgspec.json.encode(Cursor(struct.pack(">d", at), id, filter))
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def read_cursor(text: str, filter: str) -> tuple[float, str] | None:
+    """Return the keyset of a cursor. None if it is no cursor of the list with this filter."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        found = msgspec.json.decode(raw, type=Cursor)
+        (at,) = struct.unpack(">d", found.at)
+    except (binascii.Error, ValueError, msgspec.MsgspecError, struct.error):
+        return None
+    if found.filter != filter or at != at or abs(at) > 1e12 or "\0" in found.id:  # noqa: PLR0124  NaN
+        return None
+    try:
+        found.id.encode()
+    except UnicodeEncodeError:
+        return None
+    return at, found.id
+
+
+def filter_digest(parts: object) -> str:
+    """Return a short digest of what a list is filtered by."""
+    return hashlib.blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=6).hexdigest()

@@ -1,0 +1,119 @@
+"""What callers and operators send. An unknown member is refused: it is a typo."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Raw
+
+NAME_MAX, NOTE_MAX, ID_MAX, ITEMS_MAX, ENDED_MAX, WAIT_MAX_S = 200, 4_000, 500, 1_000, 500, 20.0
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+Id = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
+Note = Annotated[str, Meta(max_length=NOTE_MAX)]
+Key = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+Wait = Annotated[float, Meta(ge=0, le=WAIT_MAX_S)]
+Tags = Annotated[dict[str, Annotated[str, Meta(max_length=1_000)]], Meta(max_length=50)]
+INT_MAX = 2_147_483_647
+Priority = Annotated[int, Meta(ge=-INT_MAX, le=INT_MAX)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+def _null() -> Raw:
+    return Raw(b"null")
+
+
+def _nothing() -> Raw:
+    return Raw(b"{}")
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request."""
+
+
+class Start(Strict):
+    """A run to start. `input` has the arguments by name. The same `id` and input again is the same run."""
+
+    workflow: Name
+    input: Raw = msgspec.field(default_factory=_nothing)
+    version: Name | None = None
+    id: Id | None = None
+    tags: Tags = {}
+    priority: Priority | None = None
+    timeout_s: Seconds | None = None
+
+
+class StartItem(Start):
+    """One of many. Without an id, `key` makes one: the same key is the same run."""
+
+    key: Key | None = None
+
+
+class Batch(Strict):
+    items: Annotated[list[StartItem], Meta(min_length=1, max_length=ITEMS_MAX)]
+
+
+class Ended(Strict):
+    """Which of these runs have ended? The answer waits up to `wait_s` for the first."""
+
+    runs: Annotated[list[Id], Meta(min_length=1, max_length=ENDED_MAX)]
+    wait_s: Wait = 0.0
+
+
+class Signal(Strict):
+    name: Name
+    data: Raw = msgspec.field(default_factory=_null)
+    key: Key | None = None
+    """The same key again is the same signal, and is sent once."""
+
+
+class Update(Strict):
+    name: Name
+    key: Key
+    """The same key again is the same call, and gets the same answer."""
+    data: Raw = msgspec.field(default_factory=_null)
+    wait_s: Wait = WAIT_MAX_S
+
+
+class Cancel(Strict):
+    note: Note = ""
+    force: bool = False
+    """Also stop a run that is undoing; ask again a run whose code heard the first request and goes on."""
+
+
+class Noted(Strict):
+    note: Note = ""
+
+
+class Nothing(Strict):
+    pass
+
+
+class Skip(Strict):
+    step: Annotated[str, Meta(min_length=1, max_length=NOTE_MAX)] | None = None
+    """The key of the step or of its undo. Without it, all undos that gave up."""
+    note: Note = ""
+
+
+class Fork(Strict, rename={"start": "from", "results": "set"}):
+    start: Annotated[str, Meta(min_length=1, max_length=NOTE_MAX)] | None = None
+    """The key of the step from which on everything is executed again."""
+    input: Raw = msgspec.field(default_factory=_null)
+    """Other arguments, by name."""
+    results: dict[str, Raw] = {}
+    """Other results of steps, by their keys."""
+    id: Id | None = None
+
+
+class HoldPlace(Strict):
+    scope: Literal["workflow", "step", "dependency", "namespace", "all"]
+    value: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    """The name that is held. It is empty for the scope `all`."""
+    note: Note = ""
+
+
+class ResolveSkip(Strict):
+    note: Note = ""
+    result: Raw = msgspec.field(default_factory=_null)
+    """What the skipped steps return."""

@@ -1,0 +1,190 @@
+"""Starting by HTTP: once for one id or key, on any server, and checked before anything is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.access import local
+from holdfast.codec.schema import filled
+from holdfast.desk import stored_id
+from holdfast.store.reads import RunFilter
+from holdfast.workflow import registry
+from holdfast.workflow.declaration import declarations
+from tests.http import flows
+from tests.http.conftest import FAST, Asked, asking, bearer, made_token
+
+COUNT = {"workflow": "shop.count", "input": {"a": 1}}
+
+
+async def test_a_run_is_started_and_its_result_read(busy: Asked) -> None:
+    """From HTTP alone."""
+    answer = await busy.post("/v1/runs", {**COUNT, "id": "order 42/7", "tags": {"for": "acme"}})
+    assert answer.status_code == 201
+    where = answer.headers["location"]
+    ended = await busy.post("/v1/runs/ended", {"runs": ["order 42/7"], "wait_s": 20})
+    assert [one["output"] for one in ended.json()["items"]] == [2]
+    found = (await busy.get(where)).json()
+    assert (found["id"], found["state"], found["output"]) == ("order 42/7", "succeeded", 2)
+    assert found["tags"] == {"for": "acme"}
+
+
+async def test_the_same_id_and_input_is_the_same_run(quiet: Asked) -> None:
+    """However the input is written. Another input is a conflict, and changes nothing."""
+    assert (await quiet.post("/v1/runs", {**COUNT, "id": "x"})).status_code == 201
+    again = await quiet.post("/v1/runs", {"workflow": "shop.count", "input": {"by": 1, "a": 1}, "id": "x"})
+    assert (again.status_code, again.json()["new"]) == (200, False)
+    assert (await quiet.post("/v1/runs", {**COUNT, "input": {"a": 2}, "id": "x"})).status_code == 409
+
+
+async def test_python_and_http_start_the_same_run(quiet: Asked) -> None:
+    """One call has one digest, whoever makes it."""
+    await quiet.hf.start(flows.count.using(id="x"), 1)
+    assert (await quiet.post("/v1/runs", {**COUNT, "id": "x"})).status_code == 200
+
+
+async def test_fifty_at_once_over_two_servers_start_one_run(store_url: str) -> None:
+    """By an id or by an Idempotency-Key. One is answered 201, the others 200, and all have the same run."""
+    async with asking(store_url) as one, asking(store_url) as other:
+        for headers, more in (({}, {"id": "x"}), ({"Idempotency-Key": "a key"}, {})):
+            found = await asyncio.gather(
+                *(
+                    server.post("/v1/runs", {**COUNT, **more}, headers=headers)
+                    for _ in range(25)
+                    for server in (one, other)
+                )
+            )
+            assert sorted(answer.status_code for answer in found) == [200] * 49 + [201]
+            assert len({answer.json()["id"] for answer in found}) == 1
+        assert len(await one.hf.store.reads.runs(RunFilter())) == 2
+
+
+async def test_a_key_belongs_to_its_namespace(quiet: Asked) -> None:
+    """The same key in another namespace is another run. An id and a key together are refused."""
+    ids = set()
+    for namespace in ("acme", "umbrella"):
+        token = await made_token(quiet.hf, "starter", namespace)
+        given = bearer(token, **{"Idempotency-Key": "k"})
+        answer = await quiet.post("/v1/runs", COUNT, headers=given)
+        assert answer.status_code == 201
+        ids.add(answer.json()["id"])
+        both = await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=given)
+        assert both.status_code == 422
+    assert len(ids) == 2
+    assert all(one.startswith("key~") for one in ids)
+
+
+async def test_each_of_a_batch_is_answered_by_itself(quiet: Asked) -> None:
+    """In order, with the status that it would have had alone."""
+    items = [
+        {**COUNT, "id": "a"},
+        {**COUNT, "key": "b"},
+        {"workflow": "shop.nothing"},
+        {**COUNT, "input": {"a": "x"}},
+        {**COUNT, "id": "a"},
+        {**COUNT, "id": "a", "input": {"a": 2}},
+        {**COUNT, "id": "b//c"},
+    ]
+    found = (await quiet.post("/v1/runs/batch", {"items": items})).json()["items"]
+    assert sorted((found[0]["status"], found[4]["status"])) == [200, 201]
+    assert [one["status"] for one in found[1:4]] == [201, 404, 422]
+    assert found[3]["problem"]["place"] == "/items/3/input"
+    assert found[5]["status"] == 409
+    assert found[6]["problem"]["place"] == "/items/6/id"
+    assert len(await quiet.hf.store.reads.runs(RunFilter())) == 2
+
+
+async def test_a_batch_that_cannot_be_read_starts_nothing(quiet: Asked) -> None:
+    """The problem names the item."""
+    items = [COUNT, {**COUNT, "priority": "high"}]
+    answer = await quiet.post("/v1/runs/batch", {"items": items})
+    assert (answer.status_code, answer.json()["place"]) == (422, "/items/1/priority")
+    assert await quiet.hf.store.reads.runs(RunFilter()) == []
+    assert (await quiet.post("/v1/runs/batch", {"items": []})).status_code == 422
+
+
+async def test_runs_of_a_namespace_are_stored_under_it(quiet: Asked) -> None:
+    """Everything that is answered has the id without the namespace."""
+    token = await made_token(quiet.hf, "operator", "acme")
+    answer = await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=bearer(token))
+    assert answer.json() == {"id": "x", "ref": "x", "new": True}
+    row = await quiet.hf.store.reads.run("acme//x")
+    assert row is not None
+    assert row.namespace == "acme"
+    for path in ("/v1/runs/x", "/v1/runs", "/v1/runs/x/why", "/v1/runs/x/journal"):
+        assert "//" not in (await quiet.get(path, headers=bearer(token))).text
+    assert (
+        (await quiet.post("/v1/runs/x/release", headers=bearer(token)))
+        .json()["detail"]
+        .startswith("run 'x' is")
+    )
+
+
+async def test_a_run_that_python_started_in_a_namespace_is_found_there(quiet: Asked) -> None:
+    """Under its bare id, and the same start by HTTP finds it."""
+    await quiet.hf.start(flows.count.using(id="x", namespace="acme"), 1)
+    mine = bearer(await made_token(quiet.hf, "operator", "acme"))
+    other = bearer(await made_token(quiet.hf, "operator", "umbrella"))
+    assert (await quiet.get("/v1/runs/x", headers=mine)).json()["id"] == "x"
+    assert (await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=mine)).status_code == 200
+    assert (await quiet.get("/v1/runs/x", headers=other)).status_code == 404
+    assert (await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=other)).status_code == 201
+
+
+async def test_a_server_without_the_code_checks_by_what_was_declared(store_url: str) -> None:
+    """It refuses what the code would refuse, and writes the input as the code would."""
+    async with Holdfast(store_url, config=FAST) as hf:
+        kept = dict(registry.workflows)
+        registry.workflows.clear()
+        try:
+            async with asking(store_url) as asked:
+                for given, status in (
+                    ({"a": 1}, 201),
+                    ({"a": "x"}, 422),
+                    ({}, 422),
+                    ({"a": 1, "c": 2}, 422),
+                    ([1], 422),
+                ):
+                    body = {
+                        "workflow": "shop.count",
+                        "input": given,
+                        **({"id": "x"} if status == 201 else {}),
+                    }
+                    answer = await asked.post("/v1/runs", body)
+                    assert answer.status_code == status, answer.text
+                assert (await asked.post("/v1/runs", {"workflow": "shop.none"})).status_code == 404
+                versions = (await asked.get("/v1/workflows/shop.count")).json()["versions"]
+                schema = versions[0]["input"]
+                assert schema["$defs"]["count"]["properties"]["a"] == {"type": "integer"}
+        finally:
+            registry.workflows.update(kept)
+        run = await hf.start(flows.count.using(id="x"), 1)
+        assert await run.result(20) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("shop.count", {"a": 1}),
+        ("shop.count", {"secret": "é", "by": 2, "a": 1}),
+        ("shop.pay", {"cents": 5}),
+    ],
+)
+def test_an_input_is_written_as_the_code_writes_it(name: str, given: dict[str, object]) -> None:
+    """Members in the declared order, defaults filled in, numbers in the declared type."""
+    import msgspec
+
+    workflow = registry.workflows[name, "1"]
+    (declared,) = [one for one in declarations(None, "") if one.name == name]
+    made = msgspec.json.encode(filled(given, msgspec.json.decode(declared.input)))
+    assert made == workflow.shape.from_json(json.dumps(given))
+
+
+def test_only_the_default_namespace_is_bare() -> None:
+    """The prefix cannot be made by an id, because no id may contain it."""
+    assert stored_id("default", "x") == stored_id(None, "x") == "x"
+    assert stored_id("acme", "x") == "acme//x"
+    assert local("me").within("acme").namespace == "acme"
