@@ -134,9 +134,8 @@ async def test_an_act_whose_process_died_is_ended_by_the_leader(store_url: str) 
         assert fence is not None
         await hf.store.acts.carry_out(plan.id, fence, lease_s=0.2, limit=2, share_s=9.0)
         async with asyncio.timeout(30):
-            async for info in plan.watch(0.02):
-                last = info
-        assert (last.state, last.done) == (ActState.DONE, 6)
+            seen = [info async for info in plan.watch(0.02)]
+        assert (seen[-1].state, seen[-1].done) == (ActState.DONE, 6)
         for run_id in failed:
             await hf.run(f"{run_id}~2").result(timeout=30)
             assert len(await hf.store.reads.journal(run_id)) == 1

@@ -14,6 +14,9 @@ from holdfast.errors import WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import RunState
 from holdfast.store import acts as acting
+from holdfast.store.operators import Cause
+from holdfast.store.rows import run_of
+from holdfast.store.verbs import Verb
 from holdfast.testing.world import Process
 from tests.simulation.mutants import code, mutant, sql
 from tests.simulation.parts.part import Part
@@ -172,8 +175,8 @@ def changed_runs_are_acted_on(stack: ExitStack) -> None:
     real = acting._Deed.on
 
     async def on(self: Any, session: Any, planned: Any) -> Any:
-        row = await session.row(acting.Verb.lock_run, planned[0])
-        now = planned if row is None else (planned[0], acting.run_of(row).state, acting.run_of(row).fence)
+        row = await session.row(Verb.lock_run, planned[0])
+        now = planned if row is None else (planned[0], run_of(row).state, run_of(row).fence)
         return await real(self, session, now)
 
     code(stack, acting._Deed, "on", on)
@@ -191,4 +194,4 @@ def fates_get_lost(stack: ExitStack) -> None:
 
 @mutant("the journal of each run names the act", within=20, part="acts")
 def acts_leave_no_trace(stack: ExitStack) -> None:
-    code(stack, acting.Cause, "said", lambda self, words: words)
+    code(stack, Cause, "said", lambda self, words: words)
