@@ -127,7 +127,7 @@ async def _cling() -> None:
         try:
             await asyncio.sleep(0.5)
         except asyncio.CancelledError:
-            simulation.sometimes("a step did not end when it was told to")
+            simulation.sometimes("a step did not end when it was cancelled")
     raise asyncio.CancelledError
 
 

@@ -79,7 +79,7 @@ R = TypeVar("R")
 
 def judging(method: Callable[Concatenate[Simulation, P], R]) -> Callable[Concatenate[Simulation, P], R]:
     """Make an exception in a check a failure of the seed. The product calls these methods, and would take the exception
-    for an error of its own: of the store, or of a step. `Stop` is what a step is told."""
+    for an error of its own: of the store, or of a step. `Stop` is meant for the step."""
 
     @wraps(method)
     def judge(self: Simulation, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -370,7 +370,7 @@ class Simulation(World):
 
     @judging
     def saved(self, tag: int) -> None:
-        """Note that a step was told that its checkpoint is saved. If it still has the step, the checkpoint is there."""
+        """Note that a step heard that its checkpoint is saved. If it still has the step, the checkpoint is there."""
         place, step = self._step_here()
         process = PROCESS.get()
         assert isinstance(process, Process)

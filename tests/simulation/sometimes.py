@@ -116,7 +116,7 @@ SOMETIMES = (
     "a process was stopped before it got an answer",
     "the answer to a renewal was late",
     "the process of a step died",
-    "a step did not end when it was told to",
+    "a step did not end when it was cancelled",
     "a run was started by another one",
     "a run outlived the one that had started it, which failed",
     "a run was forked where it was",

@@ -1,4 +1,4 @@
-"""Steps that do not end when they are told to: their code catches the cancellation and goes on. Only the leader can end
+"""Steps that do not end when they are cancelled: their code catches that and goes on. Only the leader can end
 such an attempt, because its agent is alive and waits for it."""
 
 from __future__ import annotations

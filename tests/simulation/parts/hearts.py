@@ -99,7 +99,7 @@ class SimulatedHeart(Heart):
     def _begin(self) -> None:
         self.fiber.rest(BOOT_S)
         self.live()
-        self._tell()
+        self._poke_node()
 
     def write(self, line: bytes) -> None:
         self.inbox += line + b"\n"
@@ -118,9 +118,9 @@ class SimulatedHeart(Heart):
 
     def say(self, message: HeartMessage) -> None:
         self.outbox += line_of(message)
-        self._tell()
+        self._poke_node()
 
-    def _tell(self) -> None:
+    def _poke_node(self) -> None:
         self.simulation.loop.call_later(0.0, self.heard, context=self.process.context.copy())
 
     def _rest(self, seconds: float) -> None:
@@ -281,7 +281,7 @@ class Hearts(Part):
         if beating and not simulation.healed:
             heart = self.dice.choice(beating)
             heart.kill()
-            heart._tell()
+            heart._poke_node()
             simulation.sometimes("a heart was killed")
 
     def killed(self, simulation: Simulation, process: Process) -> None:
