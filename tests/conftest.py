@@ -22,6 +22,7 @@ from tests import neighbours, postgres
 
 LONG = re.compile(
     r"""tests/commands/.*\[.*postgres
+    | tests/http/test_(guard|runs|streams)\.py::.*\[postgres
     | tests/chaos/test_outage\.py::.*\[(sqlite|postgres-prober)
     | tests/chaos/test_(leaders|twins)\.py::.*\[sqlite
     | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)
