@@ -566,11 +566,6 @@ def child_undos_end_at_once(stack: ExitStack) -> None:
     code(stack, batch, "undo_children", undo_children)
 
 
-@mutant("a saga waits for a child that the code gave up", within=400)
-def given_up_children_are_not_awaited(stack: ExitStack) -> None:
-    code(stack, Decider, "_end_abandoned", lambda self, n, state: bool(self._abandoned.pop(n, "")) and False)
-
-
 @mutant("a retry keeps a failure that the code handled, and what came after it", within=200, part="retries")
 def handled_failures_cut_off(stack: ExitStack) -> None:
     real = retries.plan

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import here
+from holdfast import Stop, here, saga, workflow
 from holdfast.testing import NotEnded, Sim
 from holdfast.testing.crashes import Explorer, Settings
 from holdfast.testing.judge import RunOutcomes
@@ -222,3 +222,28 @@ def test_twenty_steps_take_seconds(workflow: Workflow[[int], int]) -> None:
     assert ok == "True", ended
     assert int(boundaries) > 1000
     assert float(took_s) < 30
+
+
+@workflow
+async def sold(token: str) -> str:
+    done = await charge(token, 300)
+    return done.id
+
+
+@workflow
+async def sells_in_a_saga(token: str) -> str:
+    """The child ends well, and the saga fails."""
+    try:
+        async with saga():
+            await sold(token)
+            raise Stop("no stock")
+    except Stop:
+        return "not sold"
+
+
+def test_what_a_child_did_in_a_saga_is_undone_after_every_crash(sim: Sim) -> None:
+    """The process dies at every boundary of the child, of its undoing, and of the parent."""
+    report = sim.crash_everywhere(sells_in_a_saga, "tok")
+    assert report.ok, str(report)
+    assert any("undo:charge" in str(boundary.crash) for boundary in report.boundaries)
+    assert any(line.startswith("refund") for line in flows.log)

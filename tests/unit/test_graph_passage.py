@@ -191,6 +191,19 @@ def test_undone_steps_say_so() -> None:
         assert node.passage.undone == said
 
 
+def test_a_child_without_anything_to_undo_is_not_shown_as_undone() -> None:
+    """The undo of a child says whether there was anything."""
+    run = run_of("async def flow():\n    await s1('a')\n", "s1")
+    (made,) = run.steps.values()
+    for output, said in ((b"true", "undone"), (b"false", "")):
+        undo = msgspec.structs.replace(
+            made, n=2, key=undo_key("s1"), kind=StepKind.CHILD, state=StepState.SUCCEEDED, output=output
+        )
+        (node,) = with_run(graph_of(run.workflow), row_of_run(), [made, undo]).nodes
+        assert node.passage is not None
+        assert node.passage.undone == said
+
+
 def test_markers_scopes_and_started_runs_have_their_places() -> None:
     """A marker is no place. A scope is reached, and the steps of its calls are in it."""
     source = """

@@ -51,6 +51,8 @@ def with_run(graph: Graph, run: RunRow, rows: Iterable[StepRow]) -> Graph:
     for row in rows:
         if row.key.startswith(UNDO_PREFIX):
             key, number = undone_key(row.key)
+            if row.kind is StepKind.CHILD and row.output == b"false":
+                continue  # the child had nothing to undo
             if number >= tries.get(key, (0, row))[0]:
                 tries[key] = (number, row)  # the last try counts
         elif row.key != DEADLINE and row.kind is not StepKind.MARKER:
