@@ -182,9 +182,9 @@ def idle_acts_stay(stack: ExitStack) -> None:
     sql(stack, "idle_acts", "LIMIT ?1", "LIMIT 0 * ?1")
 
 
-@mutant("what became of a run is written with what was done to it", within=20, part="acts")
-def fates_get_lost(stack: ExitStack) -> None:
-    sql(stack, "end_fates", "fate IS NULL", "fate IS NULL AND 0")
+@mutant("what an act says became of a run is what it did", within=20, part="acts")
+def all_runs_seem_to_refuse(stack: ExitStack) -> None:
+    sql(stack, "end_fates", "SET fate = ?2", "SET fate = 'refused'")
 
 
 @mutant("the journal of each run names the act", within=20, part="acts")
