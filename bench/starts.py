@@ -31,9 +31,7 @@ async def noop(a: int) -> int:
     return a
 
 
-async def post(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: object
-) -> int:
+async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: object) -> int:
     raw = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
     writer.write(head.encode() + raw)
