@@ -176,6 +176,7 @@ class Holdfast:
     async def _join(self, store: Store, first: str | None) -> None:
         """Begin as a node or a caller of this store. If that fails, leave the store again."""
         self._store, self._caller = store, self._new_caller(store)
+        self._desk = LocalDesk(self)  # of this opening and its event loop
         self._home = Home(asyncio.get_running_loop())
         try:
             await self._caller.start(first)

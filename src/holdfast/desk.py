@@ -14,6 +14,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ import msgspec
 from holdfast import codec, edits
 from holdfast.access import Act, Identity
 from holdfast.caller import Caller
-from holdfast.codec.schema import check, data_option, filled, members
+from holdfast.codec.schema import Schema, check, data_option, filled, members
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import (
@@ -415,7 +416,7 @@ class LocalDesk:
         """Check an input by the published schema, and return it as the code itself would write it."""
         value = codec.read_json(raw, declared.name)
         assert isinstance(value, dict)
-        schema = msgspec.json.decode(declared.input)
+        schema = _schema(declared.input)
         known = members(schema)
         for name in value:
             if known is not None and name not in known:
@@ -919,6 +920,13 @@ def _candidates(who: Identity, run: str) -> list[str]:
     their bare ids."""
     stored = stored_id(who.namespace, run)
     return [stored] if stored == run else [stored, run]
+
+
+@lru_cache(maxsize=1000)
+def _schema(text: str) -> Schema:
+    """Return a published schema, which is not changed. Many starts are checked by one."""
+    found: Schema = msgspec.json.decode(text)
+    return found
 
 
 def _is_own(who: Identity, namespace: str) -> bool:

@@ -31,7 +31,8 @@ from tests.http import flows
 from tests.http.conftest import FAST
 
 REQUESTS = int(os.environ.get("HOLDFAST_FUZZ", "400"))
-EACH = max(2, REQUESTS // len(ROUTES))
+EACH = max(2, REQUESTS * 5 // 4 // len(ROUTES))
+"""Some more, because routes without parameters need only a few."""
 
 assert flows.count.name
 
@@ -115,7 +116,7 @@ def test_no_request_is_answered_5xx(lived: Lived) -> None:
     for route in ROUTES:
         if route.path != "/readyz":  # this server is leaving, and says so
             _try(lived, route)
-    assert lived.sent >= REQUESTS // 2
+    assert lived.sent >= REQUESTS * 3 // 4
     assert lived.failed == 0
 
 

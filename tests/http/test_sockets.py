@@ -126,3 +126,13 @@ async def test_leaving_ends_idle_connections_and_finishes_busy_ones() -> None:
             )
             await until(lambda: bool(hf.caller._watchers))
         assert (await asked).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_holdfast_that_is_opened_again_serves_again() -> None:
+    """That it left once is forgotten with that opening."""
+    hf = Holdfast("sqlite://:memory:", roles=(), config=CONFIG)
+    ask = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for _ in range(2):
+        async with hf, serving(hf, hf.desk, Address("127.0.0.1", 0)) as url:
+            heard = Heard(hf, urlsplit(url).port or 0)
+            assert (await heard.say(ask)).startswith(b"HTTP/1.1 200")

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.access import Act, Identity, Kind
 from holdfast.config import Config
 from holdfast.desk import Desk, LocalDesk, Opened
-from holdfast.errors import HoldfastError, InvalidInput, StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.http.call import Call, Given, Route, Size
 from holdfast.http.guard import KNOWN_S, Guard, authorised
 from holdfast.http.metrics import Figures
@@ -154,8 +154,7 @@ class Door:
             found = refusal.problem(request_id)
         except HoldfastError as error:
             hide = "" if who is None or who.namespace is None else f"{who.namespace}//"
-            place = route.place if isinstance(error, InvalidInput) else ""
-            found = problem_of(error, request=request_id, place=place, hide=hide)
+            found = problem_of(error, request=request_id, hide=hide)
             if found.status == 500:
                 log.error("request %s: %s", request_id, error)
         except Exception:

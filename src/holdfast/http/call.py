@@ -123,8 +123,6 @@ class Route(NamedTuple):
     has_tags: bool = False
     statuses: Mapping[int, str] = {200: "done"}
     size: Size = Size.SMALL
-    place: str = ""
-    """Where in the body a payload stands, for errors that are about it."""
     polls: bool = False
     """True if the answer may wait."""
     headers: tuple[str, ...] = ()
