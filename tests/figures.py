@@ -30,7 +30,7 @@ CENSUS = os.environ.get("HOLDFAST_CENSUS", "1000")
 SEED = os.environ.get("HOLDFAST_SEED", "1")
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 NOT_MEASURED = [
-    "bad inputs over HTTP, authorisation cells: there is no HTTP interface yet",
+    "bad inputs over HTTP, authorisation cells: `make fuzz` and `python -m tests.http.matrix` count them",
     "schedules (G6): there are none yet",
     "hosts that vanish, clocks that jump and disks that lie: simulated only",
 ]

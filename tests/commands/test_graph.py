@@ -109,7 +109,7 @@ def test_a_page_is_drawn_in_the_run_it_belongs_to(cli: Cli) -> None:
     assert "✓ ship  × 3" in cli("graph", "shop.py:long", "--run", "l1").out
     drawn = cli("graph", "shop.py:long", "--run", "l1", "--json").json
     assert drawn["run"].get("unknown", []) == []
-    pages = [run["id"] for run in cli("ps", "--json").json if run["id"] != "l1"]
+    pages = [run["id"] for run in cli("ps", "--all", "--json").json if run["id"] != "l1"]
     assert len(pages) == 3
     wrong = cli("graph", "shop.py:long", "--run", pages[0], code=2).errors
     assert "holdfast graph shop.py:long --run l1" in wrong
