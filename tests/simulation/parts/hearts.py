@@ -102,7 +102,7 @@ class SimulatedHeart(Heart):
         self._poke_node()
 
     def write(self, line: bytes) -> None:
-        self.inbox += line + b"\n"
+        self.inbox += line
         self._poke()
 
     def _poke(self) -> None:
@@ -245,7 +245,7 @@ class SimulatedHeartProcess(HeartProcess):
     def _close_pipes(self) -> Any:
         heart: Any = self._process
         if heart is not None:
-            heart.write(LEAVE)
+            heart.write(LEAVE + b"\n")
             heart.is_closed = True
         self._process = None
         return heart
