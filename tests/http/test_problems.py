@@ -107,7 +107,9 @@ async def test_another_media_type_is_refused(lone: Asked, media_type: str | None
 
 async def test_what_is_too_large_is_refused_before_it_is_read_to_its_end() -> None:
     """So one request costs a bounded amount of memory."""
-    config = msgspec.structs.replace(FAST, body_max_bytes=100, payload_max_bytes=100, members_max=10)
+    config = msgspec.structs.replace(
+        FAST, body_max_bytes=100, batch_max_bytes=300, payload_max_bytes=100, members_max=10
+    )
     async with asking("sqlite://:memory:", config=config) as asked:
         body = b'{"note": "' + b"x" * 200 + b'"}'
         assert (await asked.client.post("/v1/runs/x/hold", content=body, headers=JSON)).status_code == 413
@@ -119,6 +121,9 @@ async def test_what_is_too_large_is_refused_before_it_is_read_to_its_end() -> No
         assert (await asked.client.post("/v1/runs/x/hold", content=parts(), headers=JSON)).status_code == 413
         many = b'{"tags": {' + b",".join(b'"%d": "x"' % n for n in range(20)) + b"}}"
         assert (await asked.client.post("/v1/runs", content=many, headers=JSON)).status_code == 413
+        item = {"workflow": "shop.count", "input": {"a": 1}, "id": "x" * 200}
+        assert (await asked.post("/v1/runs/batch", {"items": [item]})).status_code != 413
+        assert (await asked.post("/v1/runs/batch", {"items": [item, item]})).status_code == 413
         run = await asked.started("shop.pay", input={"cents": 1})
         answer = await asked.post(f"/v1/runs/{run}/signals", {"name": "paid", "data": "x" * 200})
         assert (answer.status_code, answer.json()["place"]) == (413, "/data")

@@ -111,6 +111,27 @@ async def test_somebody_who_hangs_up_disturbs_nobody(heard: Heard) -> None:
     assert found.startswith(b"HTTP/1.1 200")
 
 
+async def test_too_many_connections_are_refused() -> None:
+    """Those that are open go on, and there is room again when one ends."""
+    config = msgspec.structs.replace(CONFIG, connections_max=3)
+    async with (
+        Holdfast("sqlite://:memory:", roles=(), config=config) as hf,
+        serving(hf, hf.desk, Address("127.0.0.1", 0)) as url,
+    ):
+        heard = Heard(hf, urlsplit(url).port or 0)
+        ask = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+        opened = [await heard.connect() for _ in range(2)]
+        for reader, writer in opened:
+            writer.write(f"{ask}\r\n".encode())
+            assert b" 200 " in await reader.readline()
+        assert b" 503 " in await heard.say(f"{ask}Connection: close\r\n\r\n")
+        for _, writer in opened:
+            writer.close()
+        async with asyncio.timeout(20):
+            while b" 200 " not in await heard.say(f"{ask}Connection: close\r\n\r\n"):
+                pass
+
+
 async def test_leaving_ends_idle_connections_and_finishes_busy_ones() -> None:
     """Nobody is cut off in the middle of an answer."""
     async with Holdfast("sqlite://:memory:", roles=(), config=CONFIG) as hf:
