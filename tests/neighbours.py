@@ -25,24 +25,26 @@ NAMED = re.compile(
 
 def unused_by(module: ModuleType) -> list[str]:
     """Return the names of our modules that the tests of a module do not need."""
-    loaded = {name for name, one in sys.modules.items() if is_ours(name, one)}
+    ours = {name: one for name, one in sys.modules.items() if name.partition(".")[0] in OURS}
+    loaded = {name for name, one in ours.items() if is_module(one)}
     used: set[str] = set()
     left = {module.__name__, *(name for name in loaded if name.endswith(".conftest"))}
     while left:
         used |= left
-        left = {name for one in left & loaded for name in names_in(one)} - used
+        left = {name for one in left & ours.keys() for name in names_in(one)} - used
     return sorted(loaded - used)
 
 
-def is_ours(name: str, module: ModuleType) -> bool:
-    """True if this is a module of ours, and no package: the names of its modules need that."""
-    return name.partition(".")[0] in OURS and not hasattr(module, "__path__")
+def is_module(module: ModuleType) -> bool:
+    """False for a package: the names of its modules need it."""
+    return not hasattr(module, "__path__")
 
 
 @cache
 def names_in(module: str) -> frozenset[str]:
     """Return every name in the source of a module that may be one of our modules."""
-    text = Path(sys.modules[module].__file__ or "").read_text("utf-8")
+    file = sys.modules[module].__file__
+    text = "" if file is None else Path(file).read_text("utf-8")
     found: set[str] = set()
     for match in NAMED.finditer(text):
         package, many, few = match.groups()

@@ -81,7 +81,7 @@ async def test_operators_see_and_change_what_the_command_line_shows(busy: Asked)
     (node,) = (await busy.get("/v1/agents")).json()["items"]
     assert node["roles"] == ["scheduler", "agent", "supervisor", "server"]
     lanes = (await busy.get("/v1/lanes")).json()["items"]
-    assert [lane["step"] for lane in lanes] == ["tests.http.flows.add"]
+    assert "tests.http.flows.add" in [lane["step"] for lane in lanes]
     assert (await busy.get("/v1/backlog")).json() == {"items": []}
     hold = {"scope": "workflow", "value": "shop.count", "note": "a pause"}
     assert (await busy.post("/v1/holds", hold)).status_code == 201

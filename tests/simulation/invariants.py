@@ -990,7 +990,7 @@ def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
     return False
 
 
-def I38_a_child_is_undone_first(checker: Checker, commit: Commit) -> Broken:
+def I43_a_child_is_undone_first(checker: Checker, commit: Commit) -> Broken:
     """A step that undoes a child ends no sooner than the child, and says whether the child is undone."""
     for _, before, after in commit.steps:
         if after is None or after.kind != "child" or not after.key.startswith(UNDO_PREFIX):
@@ -1073,5 +1073,5 @@ CHECKS = (
     I21_gates_are_kept,
     I22_breakers_go_by_rounds,
     I25_whose_child,
-    I38_a_child_is_undone_first,
+    I43_a_child_is_undone_first,
 )

@@ -41,7 +41,7 @@ RUNS = "SELECT run_id, state, fence, fate FROM act_runs WHERE act_id = ?"
 JOURNAL = "SELECT verb FROM journal WHERE run_id = ? AND note LIKE ?"
 
 
-def I35_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[str]:
+def I42_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[str]:
     """Only who has the act carries it out. A run is acted on if it is still as it was planned, once, with a row in the
     journal, and its fate never changes. A run that has changed is not touched."""
     if commit.verb not in ("carry_out", "refuse_next") or "acts" not in commit.tables:
@@ -83,7 +83,7 @@ def I35_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[s
 class Acts(Part):
     name = "acts"
     share = 0.15
-    checks = (I35_acted_on_once_as_planned,)
+    checks = (I42_acted_on_once_as_planned,)
 
     def settings(self) -> dict[str, Any]:
         return {
