@@ -45,7 +45,7 @@ TIMES = {
     "steps": ("ready_at", "complete_by", "issued_at", "started_at", "finished_at"),
     "attempts": ("started_at", "finished_at"),
     "logs": ("at",),
-    "signals": ("sent_at",),
+    "signals": ("sent_at", "replied_at"),
     "nodes": ("started_at", "lease_until", "retired_at", "gone_at"),
     "leases": ("expires_at", "since", "renewed_at"),
     "journal": ("at",),

@@ -1021,7 +1021,8 @@ def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
                 yield f"{child.id}, a child of {child.parent_id}, was asked to cancel itself by another run"
     if commit.retried:
         owned = {(run.parent_id, run.parent_n) for _, _, run in commit.runs if run is not None}
-        had = {(run.parent_id, run.parent_n) for run in checker.runs.values()}
+        # A child that a saga has undone stays with the run that undid it.
+        had = {(run.parent_id, run.parent_n) for run in checker.runs.values() if run.state != "undone"}
         parents = {run.id: run.retry_of for _, _, run in commit.runs if run is not None and run.retry_of}
         for _, before, after in commit.steps:
             if before is None and after is not None and after.run_id in parents:

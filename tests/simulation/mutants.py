@@ -592,7 +592,7 @@ def retries_forget_keys(stack: ExitStack) -> None:
     code(stack, Heritage, "take_over", take_over)
 
 
-@mutant("a retry owns the children whose results it keeps", within=60, part="retries")
+@mutant("a retry owns the children whose results it keeps", within=200, part="retries")
 def kept_children_stay_with_the_old_run(stack: ExitStack) -> None:
     sql(stack, "take_over", "WHERE id = ?3", "WHERE 0 AND id = ?3")
 
@@ -653,7 +653,7 @@ def attempts_take_longer(stack: ExitStack) -> None:
 # --- what only one invariant can see: see `matrix.toml` -------------------------------------------------------------------
 
 
-@mutant("a step that has ended keeps the time of its end when the run gives it up", within=100)
+@mutant("a step that has ended keeps the time of its end when the run gives it up", within=400)
 def given_up_steps_end_again(stack: ExitStack) -> None:
     sql(stack, "drop_steps", "finished_at = coalesce(finished_at, store_now())", "finished_at = store_now()")
 

@@ -13,8 +13,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Refused, Update, UpdateFailed, workflow
-from holdfast.client import Holdfast
+from holdfast.access import Identity
 from holdfast.decider import updates as served
+from holdfast.desk import LocalDesk
 from holdfast.model import UPDATE_PREFIX, Answered
 from holdfast.scheduler import scheduler as scheduling
 from tests.simulation.mutants import code, mutant
@@ -151,12 +152,14 @@ def answers_are_not_written(stack: ExitStack) -> None:
 
 @mutant("the same key is the same call of an update", within=20, part="updates")
 def each_call_has_its_own_key(stack: ExitStack) -> None:
-    real = Holdfast.send_update
+    real = LocalDesk.send_update
 
-    async def send(self: Holdfast, run_id: str, name: str, payload: bytes, key: str | None) -> Any:
-        return await real(self, run_id, name, payload, None)
+    async def send(
+        self: LocalDesk, who: Identity, run: str, name: str, payload: bytes, key: str | None
+    ) -> Any:
+        return await real(self, who, run, name, payload, None)
 
-    code(stack, Holdfast, "send_update", send)
+    code(stack, LocalDesk, "send_update", send)
 
 
 @mutant("a replay does not answer an update again", within=60, part="updates")
