@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -113,6 +114,14 @@ def pytest_configure_node(node: object) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if CLEANUP in config.stash:
         config.stash[CLEANUP].close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def code_is_compiled_anew() -> None:
+    """Tests write a program, run it, and write another one into the same file. If both have the same size and the same
+    second, Python takes the compiled form of the first for the second. So nothing that tests write is kept compiled."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @pytest.fixture(scope="session")
