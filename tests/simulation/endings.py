@@ -178,8 +178,9 @@ def failed_for_a_reason(run: Run) -> Iterator[str]:
 
 
 def cancels_are_obeyed(simulation: Simulation, run: Run) -> Iterator[str]:
-    """A run that got a cancel does not go on and succeed."""
-    if run.state == "succeeded":
+    """A run that got a cancel does not go on and succeed. If its code had returned before, and nothing was there to undo
+    when its parent asked for it, it stays as it was."""
+    if run.state == "succeeded" and run.id not in simulation.checker.undoing_from:
         for signal in simulation.checker.rows["signals"].values():
             last = simulation.checker.last_seq[run.id]
             if (

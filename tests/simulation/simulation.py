@@ -1,7 +1,7 @@
 """One seed: a few processes, a few runs, some faults. Then all heals, and every run must end.
 
 While faults last, safety is checked: the invariants after every commit, the ledger at every effect. Then liveness:
-within `HEAL_MAX_S` of virtual time every run that was accepted has ended. At the end every run's result, undos and
+within `HEAL_MAX_S` of virtual time (more for children) every run that was accepted has ended. At the end every run's result, undos and
 effects are compared with what its plan demands.
 """
 
@@ -58,6 +58,8 @@ FAULTS_S = 5.0
 """How long things go wrong."""
 HEAL_MAX_S = 45.0
 """How long a run may take to end after the last fault."""
+CHILD_MAX_S = 4.0
+"""How much longer for each child that there is: a scheduler with room for one run undoes them one after another."""
 CALLBACKS_AT_ONCE_MAX = 20_000
 """Callbacks without any time passing. A loop that spins would otherwise hang the seed instead of failing it."""
 RETRIES_S = 8.0
@@ -384,8 +386,9 @@ class Simulation(World):
 
     @judging
     def looks_for_checkpoint(self) -> None:
-        """Check that an attempt finds what an earlier one saved."""
-        if here.saved is None and self._step_here()[0] in self.book.saved:
+        """Check that an attempt finds what an earlier one saved. One that was stopped at its beginning goes on with what
+        there was then: its step belongs to another one."""
+        if here.saved is None and self._step_here()[0] in self.book.saved and self.is_attempted():
             self.broke(f"G2 attempt {here.attempt} of {here.key} does not find the checkpoint")
 
     def is_attempted(self) -> bool:
@@ -405,9 +408,20 @@ class Simulation(World):
         for other in keys:
             if other != key:
                 if self.book.effects[other] == DONE:
+                    if self._is_steered(other.split("::", 1)[0]):
+                        continue  # an operator said that it stays as it is
                     return other
                 self.sometimes("a retry did again what was undone")
         return None
+
+    def _is_steered(self, run_id: str | None) -> bool:
+        """True if an operator skipped or abandoned undos of a run, or of one above it."""
+        while run_id is not None:
+            if {(run_id, "skip"), (run_id, "abandon")} & self.checker.steered:
+                return True
+            run = self.checker.runs.get(run_id)
+            run_id = run and run.parent_id
+        return False
 
     @judging
     def undid(self, key: str, tag: int) -> None:
@@ -832,6 +846,7 @@ class Simulation(World):
 
     async def _tend(self) -> None:
         """After the heal, do what an operator does who sees a run held or stuck."""
+        dice = self.parts.dice
         while True:
             await asyncio.sleep(1.0)
             quarantined = {one.run_id for one in self.checker.steps.values() if one.ready_at > NEVER / 2}
@@ -843,9 +858,21 @@ class Simulation(World):
                     await self.asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
                 elif run.state == "stuck":
                     await self.asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
-                    await self.asked(partial(_retry_undo, run.id), tries=2)
+                    lost = [n for n, step in self._failed_undos(run.id) if step.kind == "child"]
+                    if lost:  # the undo of a child was abandoned: to ask for it again is of no use
+                        await self.asked(partial(_skip_undo, run.id, dice.choice(lost)), tries=2)
+                    else:
+                        await self.asked(partial(_retry_undo, run.id), tries=2)
                 elif run.state == "running" and run.retry_of is not None:
                     await self._send_again(run.id)
+
+    def _failed_undos(self, run_id: str) -> list[tuple[int, Step]]:
+        """Return the undos of a run that failed."""
+        return [
+            (n, step)
+            for (owner, n), step in self.checker.steps.items()
+            if owner == run_id and step.key.startswith(UNDO_PREFIX) and step.state == "failed"
+        ]
 
     async def _send_again(self, run_id: str) -> None:
         """Send to a retry the signals it waits for: those that were sent when the run before had ended were refused."""
@@ -882,7 +909,8 @@ class Simulation(World):
         try:
             if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
                 self._heal()
-                self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
+                children = sum(run.parent_id is not None for run in self.checker.runs.values())
+                self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S + CHILD_MAX_S * children)
             if not result.broken:
                 self._judge()
         except Exception as error:  # noqa: BLE001  a check at the end raised it
@@ -1014,6 +1042,10 @@ async def _resolve_quarantine(run_id: str, act: str, process: Process) -> Any:
 
 async def _retry_undo(run_id: str, process: Process) -> Any:
     return await process.store.operators.steer_undo(run_id, "retry", None, "sim", "again")
+
+
+async def _skip_undo(run_id: str, n: int, process: Process) -> Any:
+    return await process.store.operators.steer_undo(run_id, "skip", n, "sim", "its child was abandoned")
 
 
 def _is_harmless(op: Hop) -> bool:

@@ -107,6 +107,8 @@ class Parts:
             self.more = [part for part in (kind(seed) for kind in KINDS) if part.is_played]
         if [part.name for part in self.more] == ["acts"]:
             self.retries = True  # so that an act can retry what has ended
+        if self.plays("retention"):
+            self.names = False  # the id of a run that was removed can be given again, and with it its keys
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.more)

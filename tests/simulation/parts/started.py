@@ -72,11 +72,22 @@ class Started(Part):
         super().__init__(seed)
         self._plans: dict[str, program.Plan] = {}
         """The plans of the runs that other runs started."""
+        self._cancelled: set[str] = set()
+        """Runs that an operator cancelled, alone or among many."""
 
     def kinds(self) -> tuple[str, ...]:
         return ("start",) * 6
 
     def observe(self, simulation: Simulation, commit: Commit) -> None:
+        if commit.verb != "commit":
+            self._cancelled.update(
+                after.run_id
+                for _, before, after in commit.signals
+                if before is None and after is not None and after.name == CANCEL
+            )
+            self._cancelled.update(
+                after.id for _, _, after in commit.runs if after is not None and after.state == "cancelled"
+            )
         for _, before, after in commit.runs:
             if before is None and after is not None and after.started_by is not None:
                 raw = simulation.connection.execute("SELECT input FROM runs WHERE id = ?", (after.id,)).get
@@ -93,7 +104,7 @@ class Started(Part):
             run = simulation.checker.runs.get(run_id)
             if run is None:
                 yield f"I4 run {run_id} was started and is lost"
-            elif run.state == "cancelled" and not _is_asked_for(simulation, run_id):
+            elif run.state == "cancelled" and run_id not in self._cancelled:
                 yield f"I37 run {run_id} was cancelled, and nobody asked for that"
             elif run.state == "succeeded" and run.generation == 1:
                 try:
@@ -105,12 +116,6 @@ class Started(Part):
                 result = json.loads(json.loads(run.output or b"null"))
                 if not program.matches(result, expected):
                     yield f"G2 run {run_id} returned {result}, not {expected}"
-
-
-def _is_asked_for(simulation: Simulation, run_id: str) -> bool:
-    """True if an operator cancelled the run, alone or among many."""
-    asked = "SELECT count(*) FROM journal WHERE run_id = ? AND verb IN ('cancel', 'abandon')"
-    return bool(simulation.connection.execute(asked, (run_id,)).get)
 
 
 def _draw(draw: program.Draw, depth: int, bounded: bool) -> program.Plan:
