@@ -128,6 +128,11 @@ class HeartProcess(Heartbeat):
         """The process id of the heart, while there is one."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def _is_over(self) -> bool:
+        """True if the lease has ended: a heart must not bring it back."""
+        return self._environment.monotonic() >= self.until
+
     def _order(self, address: str) -> Order:
         return Order(
             address,
@@ -141,6 +146,10 @@ class HeartProcess(Heartbeat):
 
     def start(self) -> None:
         """Start a heart, and do not wait for it."""
+        if not self._is_over:  # the answer to the first renewal may have come too late
+            self._launch()
+
+    def _launch(self) -> None:
         address = self._store.shared_url
         assert address is not None
         order = self._order(address)
@@ -210,7 +219,7 @@ class HeartProcess(Heartbeat):
                 self._node,
                 self._config.stall_s,
             )
-        elif message.end == LAPSED and self._environment.monotonic() >= self.until:
+        elif message.end == LAPSED and self._is_over:
             # Otherwise the node has renewed in the place of its heart, which could not reach the store. The heart ends, and
             # the node starts another one.
             self._lost("it could not renew in time")
@@ -224,7 +233,7 @@ class HeartProcess(Heartbeat):
             while True:
                 if self._process is not None:
                     self._say(self._pulse().encode() + b"\n")
-                elif self._restart_at <= self._environment.monotonic() < self.until:
+                elif self._restart_at <= self._environment.monotonic():
                     self.start()
                 late = self._environment.monotonic() - self.sent > 2 * self._config.renew_s
                 if late and (renewing is None or renewing.done()):

@@ -100,7 +100,11 @@ def sagas_are_undone(
     effects, by_tag, runs = simulation.book.effects, simulation.book.by_tag, simulation.checker.runs
     family = [run]
     for one in family:
-        family += [child for child in runs.values() if child.parent_id == one.id and child.id not in steered]
+        family += [
+            child
+            for child in runs.values()
+            if child.parent_id == one.id and child.id not in steered and not simulation.has_own_plan(child.id)
+        ]
     tags = _undone_tags(simulation.plans[run.id], inside=False)
     for one in family:
         places = {step.effect_key: step.n for step in steps[one.id]}

@@ -391,6 +391,8 @@ class Checker:
                     self.steps[after.run_id, after.n] = after
                     if commit.verb == "resolve_quarantine" and after.state == "succeeded":
                         self.skipped.add((after.run_id, after.n))
+                    if before is None and self._is_skipped_before(after):
+                        self.skipped.add((after.run_id, after.n))
                     self.last_n[after.run_id] = max(self.last_n[after.run_id], after.n)
                     self.keys[after.run_id, after.key] = after.n
                 elif commit.verb != "prune":
@@ -413,6 +415,11 @@ class Checker:
                 self.holds.discard(before)
                 if after is not None:
                     self.holds.add(after)
+
+    def _is_skipped_before(self, step: Step) -> bool:
+        """True if a retry took over a step that did nothing, because somebody had set its result."""
+        run = self.runs.get(step.run_id)
+        return run is not None and (run.retry_of, step.n) in self.skipped
 
     def gates(self) -> Gates:
         """Return what is closed in the store now."""

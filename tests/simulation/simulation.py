@@ -214,6 +214,10 @@ class Simulation(World):
             run_id = run.retry_of
         return run_id
 
+    def has_own_plan(self, run_id: str) -> bool:
+        """True if a plan was drawn for this run, and not as a part of another one's."""
+        return run_id in self.plans or run_id in self.shared
+
     def plan_of(self, run_id: str) -> program.Plan:
         return self.plans.get(run_id) or self.shared[run_id]
 

@@ -215,7 +215,7 @@ class SimulatedRenewer:
 class SimulatedHeartProcess(HeartProcess):
     """What a node has of its heart."""
 
-    def start(self) -> None:
+    def _launch(self) -> None:
         process, simulation = PROCESS.get(), ledger.simulation
         assert isinstance(process, Process)
         part = simulation.parts.find("hearts")
