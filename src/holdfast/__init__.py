@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast import log_fields
 
 if TYPE_CHECKING:
-    from holdfast.authoring import (
+    from holdfast.client import Holdfast
+    from holdfast.info import RunInfo, RunView, StepInfo
+    from holdfast.language import (
         Conflict,
         HoldfastError,
         HoldfastWarning,
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
         uuid4,
         workflow,
     )
-    from holdfast.client import Holdfast
-    from holdfast.info import RunInfo, RunView, StepInfo
     from holdfast.run import Run
 
 __all__ = [
@@ -100,8 +100,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_OF_THE_CLIENT[name]), name)
     if name not in __all__:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    authoring = import_module("holdfast.authoring")
-    globals().update({each: getattr(authoring, each) for each in authoring.__all__})
+    language = import_module("holdfast.language")
+    globals().update({each: getattr(language, each) for each in language.__all__})
     return globals()[name]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.http import protocol
-from holdfast.http.serving import Address, serving
+from holdfast.http.listener import Address, serving
 from holdfast.store.reads import RunFilter
 from tests.http import flows
 from tests.http.conftest import FAST, until

@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 
 from holdfast import Holdfast
-from holdfast.http.serving import Address, serving
+from holdfast.http.listener import Address, serving
 from tests.http.conftest import FAST, Asked, bearer, made_token
 
 COUNT = {"workflow": "shop.count", "input": {"a": 1}}

@@ -419,7 +419,7 @@ async def opened(hf: Holdfast, view: NodeView, asked_to_leave: asyncio.Event) ->
 
 def _listening(hf: Holdfast, listen: Listen) -> AbstractAsyncContextManager[str]:
     try:
-        from holdfast.http.serving import Address, serving  # noqa: PLC0415  an optional dependency
+        from holdfast.http.listener import Address, serving  # noqa: PLC0415  an optional dependency
     except ModuleNotFoundError as missing:
         raise InvalidSettings("a server needs its libraries: pip install 'holdfast[server]'") from missing
     return serving(hf, hf.desk, Address(*listen))

@@ -23,7 +23,7 @@ from holdfast.http.call import Call, Given, Route, Size
 from holdfast.http.guard import KNOWN_S, Guard, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
-from holdfast.http.reading import demand_media_type, read_body, read_headers, read_query
+from holdfast.http.reader import demand_media_type, read_body, read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.routes import ROUTES
 from holdfast.http.streams import Looks

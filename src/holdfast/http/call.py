@@ -12,7 +12,7 @@ import msgspec
 from holdfast.access import Act, Identity
 from holdfast.config import Config
 from holdfast.desk import Desk, Opened
-from holdfast.http.reading import header
+from holdfast.http.reader import header
 from holdfast.http.refusals import Refusal
 from holdfast.wire.paths import id_of
 

@@ -19,7 +19,7 @@ from holdfast.actor import actor
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import Forbidden, StoreError
-from holdfast.http.reading import header
+from holdfast.http.reader import header
 from holdfast.http.refusals import Refusal
 from holdfast.model import DEFAULT_NAMESPACE
 from holdfast.store.tokens import Tokens

@@ -7,7 +7,7 @@ exact: nothing is authorised by how an address looks.
 from __future__ import annotations
 
 from holdfast.access import Act
-from holdfast.http import operating as store
+from holdfast.http import operators as store
 from holdfast.http import runs, streams
 from holdfast.http.call import Route, Size
 from holdfast.wire import answers, requests

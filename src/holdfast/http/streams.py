@@ -20,7 +20,7 @@ from holdfast.desk import Desk, Opened, mark_of
 from holdfast.errors import InvalidInput, StoreError, UnknownRun
 from holdfast.filters import run_filter
 from holdfast.http.call import Call, Given
-from holdfast.http.reading import read_query
+from holdfast.http.reader import read_query
 from holdfast.http.refusals import Refusal
 from holdfast.http.runs import RunsQuery
 from holdfast.store.reads import RunFilter

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from holdfast import Holdfast
-from holdfast.http.serving import Address
+from holdfast.http.listener import Address
 from tests.http.conftest import until
 from tests.http.processes import HOLDFAST, Process
 
