@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed, RunStuck, RunUndone, Stop
+from holdfast.model import RunState
 from holdfast.testing import NotEnded, Sim
 from holdfast.workflow import outside
 from tests.testing import kit_flows as flows
@@ -148,6 +149,32 @@ class TestSignals:
         with pytest.raises(RunCancelled):
             run.result()
         assert flows.log[-1] == f"refund {run.id}::charge real"
+
+    def test_a_run_that_failed_can_be_retried(self, sim: Sim) -> None:
+        """The retry goes on under an id of its own, and does again what was undone."""
+        sim.stub(charge, Stop("no money"), Charge("c2", 300))
+        run = sim.start(flows.order, "tok")
+        assert run.state == "failed"
+        again = sim.retry(run)
+        sim.advance(days=1)
+        assert again.id == f"{run.id}~2"
+        assert again.result() == "thanks for 300"
+
+    def test_a_run_can_be_forked(self, sim: Sim) -> None:
+        """The fork has the result that was set, and never executes that step."""
+        run = sim.start(flows.order, "tok")
+        fork = sim.fork(run, set={"charge": {"id": "c2", "cents": 7}})
+        sim.advance(days=1)
+        assert (run.result(), fork.result()) == ("thanks for 300", "thanks for 7")
+        assert len(sim.calls(charge)) == 1
+
+    def test_many_runs_are_acted_on(self, sim: Sim) -> None:
+        """A plan is made and carried out by a client, which can do all that one can do elsewhere."""
+        runs = [sim.start(flows.order, "tok") for _ in range(3)]
+        plan = sim.ask(lambda hf: hf.plan("cancel", state="running"))
+        assert plan.preview.sentence == "3 runs would be cancelled"
+        assert sim.ask(lambda hf: hf.act(plan.id).carry_out()).done == 3
+        assert {run.state for run in runs} == {RunState.CANCELLED}
 
 
 class TestDeath:

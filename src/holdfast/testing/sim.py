@@ -9,13 +9,13 @@ def test_order(sim: Sim) -> None:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from holdfast.client import answer_of
+from holdfast.client import Holdfast, answer_of
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.logs import LogInfo
@@ -206,8 +206,40 @@ class Sim:
 
     def cancel(self, run: SimRun[Any]) -> None:
         """Ask a run to cancel itself, and let it go on."""
-        self.stage.ask(lambda process: process.run(run.id).cancel())
+        self.ask(lambda hf: hf.run(run.id).cancel())
+
+    def retry(self, run: SimRun[R]) -> SimRun[R]:
+        """Retry a run as `run.retry()` does, let it go on, and return the run that goes on."""
+        return self._another(run, lambda hf: hf.run(run.id, run._workflow).retry())
+
+    def fork(
+        self,
+        run: SimRun[R],
+        *,
+        from_: str | None = None,
+        input: Any = None,
+        set: Mapping[str, Any] | None = None,
+        id: str | None = None,
+    ) -> SimRun[R]:
+        """Fork a run as `run.fork(…)` does, let the fork go on, and return it."""
+        return self._another(
+            run, lambda hf: hf.run(run.id, run._workflow).fork(from_=from_, input=input, set=set, id=id)
+        )
+
+    def _another(
+        self, run: SimRun[R], act: Callable[[Holdfast], Coroutine[Any, Any, Handle[R]]]
+    ) -> SimRun[R]:
+        return SimRun(self, self.ask(act).id, run._workflow)
+
+    def ask(self, act: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
+        """Let a client do something, let all runs go on, and return what it returned:
+        `sim.ask(lambda hf: hf.run(run.id).hold())`.
+
+        If the process dies meanwhile, another one does it again.
+        """
+        answer = self.stage.ask(act)
         self.stage.run_until_idle()
+        return answer
 
     def kill_agent(self) -> None:
         """Kill the process that executes the steps, as kill -9 does; another one goes on. A stub can call this, too."""
