@@ -234,7 +234,7 @@ def G5_effects_are_undone(
             and not _undone(run)
             and step.key not in undone
             and effects.get(key) == UNDONE
-            and not (run.forked_from is not None and kept)  # that was undone by the run that did it
+            and not (kept and simulation.is_fork(run))  # that was undone by the run that did it
         ):
             yield f"G5 run {run.id} is {run.state} and step {step.key} was undone for no reason"
 

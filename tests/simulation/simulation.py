@@ -46,7 +46,7 @@ from tests.lifecycle import Watch
 from tests.simulation import program
 from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
-from tests.simulation.invariants import Checker, Commit, Step
+from tests.simulation.invariants import Checker, Commit, Run, Step
 from tests.simulation.ledger import DONE, Book, ledger
 from tests.simulation.nodes import WatchedProcess
 from tests.simulation.parts import NAMESPACES, USUAL_S, Parts
@@ -213,6 +213,16 @@ class Simulation(World):
         while (run := self.checker.runs.get(run_id)) is not None and run.retry_of is not None:
             run_id = run.retry_of
         return run_id
+
+    def is_fork(self, run: Run) -> bool:
+        """True if the run, or the first of its chain of retries, is a fork."""
+        return self.checker.runs[self.root_of(run.id)].forked_from is not None
+
+    @property
+    def heal_until(self) -> float:
+        """By when all runs that there are now must have ended."""
+        children = sum(run.parent_id is not None for run in self.checker.runs.values())
+        return FAULTS_S + HEAL_MAX_S + CHILD_MAX_S * children
 
     def has_own_plan(self, run_id: str) -> bool:
         """True if a plan was drawn for this run, and not as a part of another one's."""
@@ -913,8 +923,10 @@ class Simulation(World):
         try:
             if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
                 self._heal()
-                children = sum(run.parent_id is not None for run in self.checker.runs.values())
-                self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S + CHILD_MAX_S * children)
+                end = 0.0
+                while self.heal_until > end and not result.broken:
+                    end = self.heal_until
+                    self.loop.run(until=self._all_ended, end=end)
             if not result.broken:
                 self._judge()
         except Exception as error:  # noqa: BLE001  a check at the end raised it
