@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,10 +40,14 @@ class Threads:
         self._idle: list[None] = []
         """One entry for each thread that waits and to which no call is about to come."""
 
-    def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
+    @cached_property
+    def _running_loop(self) -> Callable[[], asyncio.AbstractEventLoop]:
         from asyncio import get_running_loop  # noqa: PLC0415  a heart has no event loop, and asyncio is large
 
-        done: asyncio.Future[T] = get_running_loop().create_future()
+        return get_running_loop
+
+    def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = self._running_loop().create_future()
         try:
             self._idle.pop()
         except IndexError:

@@ -76,7 +76,7 @@ def switched_on(mutant: Mutant) -> Iterator[None]:
 def sql(stack: ExitStack, verb: str, old: str, new: str) -> None:
     text = STATEMENTS[verb]
     assert old in text, f"the statement {verb} no longer contains {old!r}: change the mutant"
-    stack.enter_context(patch.dict(STATEMENTS._whole, {verb: text.replace(old, new)}))
+    stack.enter_context(patch.dict(STATEMENTS.whole, {verb: text.replace(old, new)}))
 
 
 def code(stack: ExitStack, owner: Any, name: str, new: Any) -> None:

@@ -47,17 +47,26 @@ class Fragment(NamedTuple):
     text: str
 
 
-class Statements(Mapping[str, str]):
-    """Statements by verb. The columns of nouns are inserted when a statement is first asked for."""
+class Whole(dict[str, str]):
+    """Statements with the columns of nouns in them, which are inserted when a statement is first asked for. From then on
+    it is in the dict, and a hop finds it without a call."""
 
     def __init__(self, texts: dict[str, str]) -> None:
-        self._texts, self._whole = texts, dict[str, str]()
+        self._texts = texts
+
+    def __missing__(self, verb: str) -> str:
+        whole = self[verb] = _USE.sub(_columns, self._texts[verb])
+        return whole
+
+
+class Statements(Mapping[str, str]):
+    """Statements by verb."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts, self.whole = texts, Whole(texts)
 
     def __getitem__(self, verb: str) -> str:
-        whole = self._whole.get(verb)
-        if whole is None:
-            whole = self._whole[verb] = _USE.sub(_columns, self._texts[verb])
-        return whole
+        return self.whole[verb]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)

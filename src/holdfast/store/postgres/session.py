@@ -15,6 +15,7 @@ from holdfast.store.database import Row
 from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
 from holdfast.store.verbs import Verb
 
+_WHOLE = STATEMENTS.whole
 FAILED_PRECONDITION = "HF001"
 """The SQLSTATE that the function `holdfast.demand` raises."""
 
@@ -42,7 +43,7 @@ def hop_of(*has_rows: bool) -> str:
     parts, demands = [], ["$1::text IS NOT NULL"]  # an argument that the statement does not use has no type
     for number, ((verb, row), has) in enumerate(zip(HOP_PARTS, has_rows, strict=False), start=2):
         if has:
-            parts.append(f"{verb} AS (\n{STATEMENTS[verb]})")
+            parts.append(f"{verb} AS (\n{_WHOLE[verb]})")
         count = f"(SELECT count(*) FROM {verb})" if has else "0"  # noqa: S608  the verb is one of HOP_PARTS
         demands.append(f"{count} = cardinality(${number}::holdfast.{row}[])")
     return f"WITH {', '.join(parts)}\nSELECT holdfast.demand({' AND '.join(demands)})"
@@ -52,7 +53,7 @@ def hop_of(*has_rows: bool) -> str:
 def demanded(verb: Verb) -> str:
     """Return the statement of this verb, extended so that it raises unless each of its rows has changed one."""
     return (
-        f"WITH changed AS (\n{STATEMENTS[verb]}\nRETURNING 1)\n"  # noqa: S608  our own statement
+        f"WITH changed AS (\n{_WHOLE[verb]}\nRETURNING 1)\n"  # noqa: S608  our own statement
         "SELECT holdfast.demand((SELECT count(*) FROM changed) = cardinality($1))"
     )
 
@@ -64,7 +65,7 @@ class PostgresSession:
         self._connection = connection
 
     def _statement(self, verb: str) -> str:
-        return STATEMENTS[verb]
+        return _WHOLE[verb]
 
     async def now(self) -> float:
         at: float = await self._connection.fetchval(self._statement(PostgresVerb.store_now))

@@ -16,6 +16,7 @@ from holdfast.store.database import Row
 from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 from holdfast.store.verbs import Verb
 
+_WHOLE = STATEMENTS.whole
 ABOVE_ALL = 2**31
 """Higher than any priority."""
 DueStep = tuple[int, float, str, int, int, int]
@@ -33,7 +34,7 @@ def claim_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> li
         suspects = [step for step in due if step[-1] >= claim.suspect_losses]
         due = [step for step in due if step[-1] < claim.suspect_losses] + suspects[: claim.suspects]
     rows = [(run_id, n, fence, claim.node, now) for _, _, run_id, n, fence, _ in due]
-    taken: list[Row] = connection.executemany(STATEMENTS[Verb.claim_steps], rows).fetchall() if rows else []
+    taken: list[Row] = connection.executemany(_WHOLE[Verb.claim_steps], rows).fetchall() if rows else []
     return taken
 
 
@@ -124,4 +125,4 @@ def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
 
 
 def _find(connection: apsw.Connection, verb: Verb | SqliteVerb, *values: Any) -> list[Any]:
-    return connection.execute(STATEMENTS[verb], values).fetchall()
+    return connection.execute(_WHOLE[verb], values).fetchall()

@@ -21,6 +21,8 @@ from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 
+_WHOLE = STATEMENTS.whole
+
 
 class SqliteSession:
     __slots__ = ("_clock", "_connection", "_now")
@@ -34,10 +36,10 @@ class SqliteSession:
 
     async def rows(self, verb: Verb, *values: Any) -> list[Row]:
         # This always reads all rows, because an unfinished statement keeps its snapshot open.
-        return self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
+        return self._connection.execute(_WHOLE[verb], _bound(values)).fetchall()
 
     async def row(self, verb: Verb, *values: Any) -> Row | None:
-        found = self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
+        found = self._connection.execute(_WHOLE[verb], _bound(values)).fetchall()
         return found[0] if found else None
 
     async def value(self, verb: Verb, *values: Any) -> Any:
@@ -46,7 +48,7 @@ class SqliteSession:
 
     async def run(self, verb: Verb, *values: Any) -> int:
         before = self._connection.total_changes()
-        self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
+        self._connection.execute(_WHOLE[verb], _bound(values)).fetchall()
         return self._connection.total_changes() - before
 
     async def each(self, verb: Verb, rows: Sequence[Row], *same: Any) -> int:
@@ -64,12 +66,12 @@ class SqliteSession:
         if not rows:
             return []
         values = rows if not same else [(*row, *same) for row in rows]
-        found: list[Row] = self._connection.executemany(STATEMENTS[verb], values).fetchall()
+        found: list[Row] = self._connection.executemany(_WHOLE[verb], values).fetchall()
         return found
 
     def _demand(self, verb: Verb, rows: Sequence[Row]) -> None:
         before = self._connection.total_changes()
-        self._connection.executemany(STATEMENTS[verb], rows)
+        self._connection.executemany(_WHOLE[verb], rows)
         if self._connection.total_changes() - before != len(rows):
             raise PreconditionFailed
 
