@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
-from holdfast.model import NEVER, UNDO, UNDO_PREFIX, Outcome, undone_key
+from holdfast.model import NEVER, UNDO, UNDO_PREFIX, Failure, Outcome, undone_key
 from holdfast.node import Node as HostingNode
 from holdfast.store.operations import HandBack, Hop, RetryStep, Save
 
@@ -633,6 +633,10 @@ def I33_as_reported(checker: Checker, commit: Commit) -> Broken:
         excused = isinstance(op, HandBack) or op.excused
         if after.excused - before.excused != excused:
             yield f"step {after.n} of {after.run_id} was given back, and its attempt counts as {after.excused} excused ones"
+        failure = None if excused else op.failure
+        timeouts, losses = after.timeouts - before.timeouts, after.losses - before.losses
+        if timeouts != (failure is Failure.TIMEOUT) or losses != (failure in (Failure.LOST, Failure.POISON)):
+            yield f"step {after.n} of {after.run_id} was given back ({failure}): +{timeouts} timeouts, +{losses} losses"
         if isinstance(op, RetryStep) and abs(after.ready_at - commit.now - op.delay_s) > 0.01:
             yield f"step {after.n} of {after.run_id} is ready in {after.ready_at - commit.now:.3f} s, not in {op.delay_s:.3f} s"
 
@@ -812,10 +816,14 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
 
 
 def I17_no_orphans(checker: Checker, commit: Commit) -> Broken:
-    """Every step has its run. A step is removed only with its generation, or with its run."""
-    continued = {
-        run.id for _, before, run in commit.runs if before and run and run.generation > before.generation
-    }
+    """Every step has its run. A step is removed only with its generation, or with its run. The steps of the next
+    generation have higher numbers."""
+    continued = set()
+    for _, before, run in commit.runs:
+        if before and run and run.generation > before.generation:
+            continued.add(run.id)
+            if run.base_n != checker.last_n[run.id]:
+                yield f"{run.id} continues after step {run.base_n}, and its last one was {checker.last_n[run.id]}"
     gone = {before.id for _, before, run in commit.runs if run is None}
     for _, before, after in commit.steps:
         if after is None and before.run_id not in continued | gone and commit.verb != "prune":

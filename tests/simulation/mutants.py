@@ -635,6 +635,16 @@ def retries_do_not_wait(stack: ExitStack) -> None:
     sql(stack, "retry_steps", "ready_at = store_now() + ?4", "ready_at = store_now() + 0 * ?4")
 
 
+@mutant("an attempt that took too long counts against the budget for timeouts", within=120)
+def timeouts_are_free(stack: ExitStack) -> None:
+    sql(stack, "retry_steps", "timeouts = timeouts + ?8", "timeouts = timeouts + 0 * ?8")
+
+
+@mutant("numbers of steps are never used again in the next generation", within=60)
+def generations_count_anew(stack: ExitStack) -> None:
+    sql(stack, "continue_runs", "max(base_n, coalesce((", "max(0 * base_n, 0 * coalesce((")
+
+
 @mutant("a step that is handed back spends nothing", within=300)
 def hand_backs_are_charged(stack: ExitStack) -> None:
     sql(stack, "hand_back_steps", "excused = excused + 1", "excused = excused")
