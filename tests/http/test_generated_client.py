@@ -51,11 +51,22 @@ def test_a_generated_client_starts_a_run_and_reads_its_result(tmp_path: Path) ->
     server = Process(tmp_path, f"sqlite:///{tmp_path}/made.db", "up", "app.py")
     try:
         environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+        generate = [
+            "generate",
+            "--url",
+            f"{server.url}/v1/openapi.json",
+            "--meta",
+            "none",
+            "--fail-on-warning",
+        ]
         made = subprocess.run(
-            [BIN / "openapi-python-client", "generate", "--url", f"{server.url}/v1/openapi.json", "--meta", "none"]
-            + ["--output-path", "made_client", "--fail-on-warning"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [str(BIN / "openapi-python-client"), *generate, "--output-path", "made_client"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert made.returncode == 0, made.stdout + made.stderr
         used = subprocess.run(
             [sys.executable, "use.py", server.url], cwd=tmp_path, capture_output=True, text=True, check=False
