@@ -28,7 +28,7 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
 -- The namespaces that have runs. Each costs one look into the index.
 -- name: namespaces
 WITH RECURSIVE there(name) AS (
-    (SELECT namespace FROM holdfast.runs ORDER BY namespace LIMIT 1)
+    (SELECT namespace FROM holdfast.runs WHERE namespace > '' ORDER BY namespace LIMIT 1)
     UNION ALL
     SELECT (SELECT r.namespace FROM holdfast.runs r WHERE r.namespace > there.name ORDER BY r.namespace LIMIT 1)
     FROM there WHERE there.name IS NOT NULL)

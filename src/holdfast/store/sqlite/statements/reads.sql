@@ -26,7 +26,7 @@ json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
 -- The namespaces that have runs. Each costs one look into the index.
 -- name: namespaces
 WITH RECURSIVE there (name) AS (
-    SELECT (SELECT namespace FROM runs INDEXED BY runs_newest ORDER BY namespace LIMIT 1)
+    SELECT (SELECT namespace FROM runs INDEXED BY runs_newest WHERE namespace > '' ORDER BY namespace LIMIT 1)
     UNION ALL
     SELECT (SELECT r.namespace FROM runs r INDEXED BY runs_newest
             WHERE r.namespace > there.name ORDER BY r.namespace LIMIT 1)
