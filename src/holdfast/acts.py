@@ -15,7 +15,8 @@ import msgspec
 
 from holdfast.actor import actor
 from holdfast.errors import UnknownAct, WrongState
-from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate
+from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate, HoldScope
+from holdfast.namespaces import namespace_of, shown_row, shown_text
 from holdfast.plans import STATES, Preview, Tally, warnings
 from holdfast.run import Opened
 from holdfast.store.acts import LEFT, NewAct
@@ -125,7 +126,7 @@ class Act:
     async def row(self) -> ActRow:
         """Return the act's row, for the command line."""
         row = await self._hf.store.acts.act(self.id)
-        if row is None:
+        if row is None or self._hf.namespace not in {None, row.namespace}:
             raise UnknownAct(f"no act has the id {self.id!r}: `holdfast acts` lists them")
         return row
 
@@ -181,8 +182,8 @@ class Act:
 
     async def stop(self) -> ActInfo:
         """Stop the act: no further run is acted on. `carry_out` goes on with what is left."""
-        if not await self._hf.store.acts.stop_act(self.id, actor()):
-            await self.row()
+        await self.row()  # an act of another namespace is unknown
+        await self._hf.store.acts.stop_act(self.id, actor())
         return await self.info()
 
     async def runs(self, *fates: Literal["done", "changed", "refused", "left"]) -> AsyncIterator[ActRun]:
@@ -193,11 +194,11 @@ class Act:
             raise WrongState(f"act.runs({wrong[0]!r}): a fate is one of {', '.join(sorted(known))}")
         after = ""
         while True:
-            page = await self._hf.store.acts.act_runs(self.id, fates, after, PAGE)
-            if not page and not after:
+            if not after:
                 await self.row()
+            page = await self._hf.store.acts.act_runs(self.id, fates, after, PAGE)
             for run in page:
-                yield run
+                yield shown_row(self._hf.namespace, run)
             if len(page) < PAGE:
                 return
             after = page[-1].run_id
@@ -220,7 +221,7 @@ async def make_plan(
         where = msgspec.structs.replace(where, states=tuple(map(str, states)))
     # What happens to a run happens to the pages of its maps, too.
     where = msgspec.structs.replace(where, limit=PAGE, has_pages=False)
-    await acts.plan_act(NewAct(act_id, verb, actor(), note, options))
+    await acts.plan_act(NewAct(act_id, verb, actor(), note, options, where.namespace or ""))
     declared: dict[tuple[str, str], bool] = {}
     after = ""
     while True:
@@ -238,7 +239,8 @@ async def make_plan(
         if where.prefix is None:
             where.before = (last.created_at, last.id)
     preview = tally.preview(await _warnings(hf, tally))
-    text = msgspec.json.encode(preview).decode()
+    text = shown_text(where.namespace, msgspec.json.encode(preview).decode())
+    preview = msgspec.json.decode(text, type=Preview)
     if await acts.finish_plan(act_id, text) is None:
         raise WrongState(f"act {act_id!r} was stopped while its plan was made")
     return Act(hf, act_id, preview)
@@ -252,5 +254,17 @@ async def _warnings(hf: Opened, tally: Tally) -> list[str]:
     if not tally.code:
         return []
     live = [node for node in await hf.store.nodes.nodes() if node.retired_at is None]
-    code = {name for node in live for name in Offers.read(node.offers).workflows}
-    return warnings(tally, code, await hf.store.gates.breakers(), await hf.store.gates.holds())
+    offers, wanted = (
+        [Offers.read(node.offers) for node in live],
+        (f"{name}@{version}" for name, version in tally.code),
+    )
+    code = {one for one in wanted if any(each.has("workflows", one) for each in offers)}
+    seen = {namespace_of(name) for name, _ in tally.code}
+    breakers = [row for row in await hf.store.gates.breakers() if namespace_of(row.name) in seen]
+    holds = [
+        row
+        for row in await hf.store.gates.holds()
+        if row.scope is HoldScope.ALL
+        or (row.value if row.scope is HoldScope.NAMESPACE else namespace_of(row.value)) in seen
+    ]
+    return warnings(tally, code, breakers, holds)

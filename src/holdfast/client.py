@@ -21,6 +21,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
+import msgspec
+
 from holdfast import codec
 from holdfast.access import Identity, local
 from holdfast.actor import actor
@@ -38,7 +40,7 @@ from holdfast.errors import (
     NotInStep,
     StoreError,
 )
-from holdfast.filters import Moment, demand_workflow, run_filter
+from holdfast.filters import Moment, demand_workflow, run_filter, within_namespace
 from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, close_unstarted
 from holdfast.info import RunInfo, cursor
@@ -53,6 +55,15 @@ from holdfast.model import (
     NewRun,
     Poison,
     SignalRow,
+)
+from holdfast.namespaces import (
+    Namespaces,
+    given_namespaces,
+    namespace_of,
+    shown,
+    shown_row,
+    shown_text,
+    stored,
 )
 from holdfast.programs import name_of
 from holdfast.run import Run
@@ -76,6 +87,7 @@ log = logging.getLogger("holdfast.client")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Row = TypeVar("Row", bound=msgspec.Struct)
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 EXIT_S = 5.0
@@ -100,7 +112,8 @@ class Holdfast:
     """A store, and the roles that this process hosts on it. With `roles=()` it only starts and watches runs. `alerts`
     is a settings file (or the same as a dict) with the channels through which a Supervisor here sends alerts. `app`
     names the application that the code here belongs to. Without it, Holdfast derives the application from where the
-    code was loaded."""
+    code was loaded. `namespace` is the namespace that it works in: all that it starts, claims, sees and changes is there.
+    Nodes may work for several, or for all with `"*"`; then ids are those of the store, such as `acme//order-42`."""
 
     _node_type: type[Node] | None = None
     """The class of the nodes here, if it is not `Node`. A simulation has another one."""
@@ -115,6 +128,7 @@ class Holdfast:
         environment: Environment | None = None,
         alerts: str | Path | Mapping[str, Any] | None = None,
         app: str | None = None,
+        namespace: str | Iterable[str] | Namespaces | None = None,
     ) -> None:
         self.url = store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
         self.config = config
@@ -130,6 +144,10 @@ class Holdfast:
         self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
         app = app or os.environ.get("HOLDFAST_APP") or None
         self._app = None if app is None else options.text(app, "app")
+        self.namespaces = given_namespaces(
+            namespace or os.environ.get("HOLDFAST_NAMESPACE") or DEFAULT_NAMESPACE, "Holdfast(namespace=…)"
+        )
+        """The namespaces that this process works for."""
         self._checked_names: set[str] = set()
         """Workflows that may be started here: no other application publishes other code under their names."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
@@ -203,6 +221,7 @@ class Holdfast:
             pulse=self.pulse,
             only=self.only,
             app=self._app,
+            namespaces=self.namespaces,
             on_fenced=self._on_fenced,
         )
 
@@ -318,12 +337,18 @@ class Holdfast:
     @property
     def who(self) -> Identity:
         """Who asks: this process's user, who reaches the store itself."""
-        return local(actor())
+        return local(actor(), self.namespace)
+
+    @property
+    def namespace(self) -> str | None:
+        """The one namespace in which all ids and names are here. None if there are several: then they are stored ones,
+        such as `acme//order-42`."""
+        return self.namespaces.only
 
     @property
     def gates(self) -> Gates:
         """Breakers and holds, which keep steps from beginning."""
-        return Gates(lambda: self.caller, actor())
+        return Gates(lambda: self.caller, actor(), self.namespace)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 
@@ -427,18 +452,19 @@ class Holdfast:
         await self._demand_own_name(workflow)
         answer = await self.caller.start_run(new)
         if answer is Answer.FENCED:
-            raise Conflict.of_start(new.id)
-        return Run(self, new.id, workflow, known=True)
+            raise Conflict.of_start(shown(self.namespace, new.id))
+        return Run(self, shown(self.namespace, new.id), workflow, known=True)
 
     async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
         """Raise NameTaken if another application publishes other code under this workflow's name. A scheduler checks
         this when it registers. A process without one has not registered its workflows, so it checks here."""
-        name = f"workflow {workflow.name}@{workflow.version}"
-        if "scheduler" in self._roles or name in self._checked_names:
+        code = f"{workflow.name}@{workflow.version}"
+        if "scheduler" in self._roles or code in self._checked_names:
             return
-        own = offered(("scheduler",), self._app, session_of(self.environment))
+        own = offered(("scheduler",), self._app, session_of(self.environment), self.namespaces)
+        name = f"workflow {next(self.namespaces.each(f'{workflow.name}@{workflow.version}'))}"
         demand_names(own, await self.store.workflows.rivals(own.code), only=name)
-        self._checked_names.add(name)
+        self._checked_names.add(code)
 
     def within(self, connection: Any) -> Within:
         """Start runs inside your own transaction on the same database: `await hf.within(connection).start(…)`.
@@ -449,18 +475,48 @@ class Holdfast:
         return Within(self, transaction_of(connection))
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
-        run_id = workflow.id or self.environment.new_id()
+        namespace = self._namespace_for(workflow)
         return NewRun(
-            run_id,
-            workflow.name,
+            stored(namespace, workflow.id or self.environment.new_id()),
+            stored(namespace, workflow.name),
             workflow.version,
             raw,
             codec.digest(raw),
-            namespace=workflow.namespace or DEFAULT_NAMESPACE,
+            namespace=namespace,
             priority=workflow.priority,
             timeout_s=workflow.timeout_s,
             tags=workflow.tags,
         )
+
+    def _namespace_for(self, workflow: Workflow[Any, Any]) -> str:
+        """Return the namespace of a run to be started. Raise if this Holdfast does not work for it."""
+        chosen = workflow.namespace
+        if chosen is None:
+            return self.namespace or (
+                DEFAULT_NAMESPACE if DEFAULT_NAMESPACE in self.namespaces else self.namespaces.names[0]
+            )
+        if chosen not in self.namespaces:
+            raise InvalidInput(
+                f"{workflow.name}: this Holdfast works for {', '.join(self.namespaces.names)}, not for {chosen}: open it "
+                f"with Holdfast(namespace={chosen!r})"
+            )
+        return chosen
+
+    def stored(self, name: str) -> str:
+        """Return the name that the store has for a run or anything else that is seen here under this name."""
+        return stored(self.namespace, name)
+
+    def sees(self, name: str) -> bool:
+        """True if what has this stored name is in a namespace that is seen here."""
+        return self.namespace is None or namespace_of(name) == self.namespace
+
+    def shown(self, row: Row) -> Row:
+        """Return a row of the store as it is seen here, with bare names."""
+        return shown_row(self.namespace, row)
+
+    def shown_text(self, text: str) -> str:
+        """Return a text with the names that are seen here."""
+        return shown_text(self.namespace, text)
 
     @overload
     def run(self, run_id: str) -> Run[Any]: ...
@@ -503,10 +559,14 @@ class Holdfast:
             prefix=prefix,
         )
         where.limit, where.before = limit, None if before is None else cursor(before)
-        found = await self.store.reads.runs(where)
+        found = await self.store.reads.runs(self.within_namespace(where))
         if not found and isinstance(workflow, str):
-            await demand_workflow(self.store, workflow)
-        return [RunInfo(row) for row in found]
+            await demand_workflow(self.store, workflow, self.namespace)
+        return [RunInfo(self.shown(row)) for row in found]
+
+    def within_namespace(self, where: RunFilter) -> RunFilter:
+        """Return a filter with stored names, which finds only what is seen here."""
+        return within_namespace(where, self.namespace)
 
     async def plan(
         self,
@@ -569,7 +629,8 @@ class Holdfast:
             )
         codec.stored_text(note, "note")
         if where.workflow is not None:
-            await demand_workflow(self.store, where.workflow)
+            await demand_workflow(self.store, where.workflow, self.namespace)
+        where = self.within_namespace(where)
         return await make_plan(self, ActVerb(verb), where, how, note, progress)
 
     def act(self, act_id: str) -> Act:
@@ -580,7 +641,7 @@ class Holdfast:
         """Return the newest acts on many runs, newest first."""
         if options.whole_number(limit, "acts(limit=…)") < 1:
             raise HoldfastError(f"acts(limit={limit!r}): the limit must be 1 or more")
-        return [ActInfo(row) for row in await self.store.acts.acts(limit)]
+        return [ActInfo(row) for row in await self.store.acts.acts(limit, self.namespace)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
@@ -600,7 +661,7 @@ class Holdfast:
 
     async def quarantine(self) -> list[Poison]:
         """Return what waits in quarantine, by fingerprint, the oldest first."""
-        return await self.store.quarantine.quarantine(self.config.claim_max)
+        return await self.desk.quarantine(self.who)
 
     async def resolve(
         self,
@@ -635,7 +696,7 @@ class Within:
         new = self._hf._new_run(workflow, raw)
         await self._hf._demand_own_name(workflow)
         await self._hf.store.batches.start_within(self._transaction, new)
-        return Run(self._hf, new.id, workflow, within=True)
+        return Run(self._hf, shown(self._hf.namespace, new.id), workflow, within=True)
 
 
 def _roles(roles: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ Python (`run.cancel()`), the command line and the server all ask a desk, so an a
 `LocalDesk` does it on the store. Every method first asks whether the role of the identity may do this, and then whether
 the run is in the identity's namespace. A run in another namespace is unknown, like one that does not exist.
 
-An id in the namespace `acme` is stored as `acme//id`, and bare in `default`. Only this module puts the two together.
+An id in the namespace `acme` is stored as `acme//id`, and bare in `default` (see namespaces.py). What the desk returns has
+the names that the identity sees.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from holdfast import codec, edits
-from holdfast.access import Act, Identity
+from holdfast.access import Act, Identity, Kind
 from holdfast.caller import Caller
 from holdfast.codec.schema import Schema, check, data_option, filled, members
 from holdfast.config import Config
@@ -38,6 +39,7 @@ from holdfast.errors import (
     UpdateTimeout,
     WrongState,
 )
+from holdfast.filters import within_namespace
 from holdfast.gates import Gates, Placed
 from holdfast.graph.graph import Graph
 from holdfast.lifecycle import RUN_ENDED
@@ -65,6 +67,7 @@ from holdfast.model import (
     SignalRow,
     StepRow,
 )
+from holdfast.namespaces import ALL, Namespaces, bare, namespace_of, shown, shown_row, shown_text, stored
 from holdfast.store.answers import Answer, Backlog, UpdateEnd
 from holdfast.store.bell import Bell
 from holdfast.store.forks import Forked, ForkRequest
@@ -78,14 +81,14 @@ from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
 from holdfast.workflow.workflow import Workflow
 
-BETWEEN = "//"
-"""Stands between a namespace and an id."""
 KEYED = "key~"
 """The id of a run that was started with a key begins with this."""
 KEY_CHARS = 26
 PAGE = 1000
 WORKFLOWS_MAX = 1000
 """How many declarations are read to find one by its name."""
+NAMESPACES_MAX = 1000
+"""Of how many namespaces declarations are remembered."""
 DECLARED_S = 1.0
 """For how long the declarations in the store are remembered: a start need not read them again."""
 LOOK_S, LOOK_MAX_S = 0.25, 2.0
@@ -143,12 +146,16 @@ class Opened(Protocol):
 
     config: Config
     environment: Environment
+    namespaces: Namespaces
 
     @property
     def caller(self) -> Caller: ...
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def namespace(self) -> str | None: ...
 
 
 class Desk(Protocol):
@@ -220,14 +227,8 @@ class Desk(Protocol):
 # --- ids ----------------------------------------------------------------------------------------------------------
 
 
-def stored_id(namespace: str | None, run: str) -> str:
-    """Return the id that the store has for a run of this namespace."""
-    return run if namespace is None or namespace == DEFAULT_NAMESPACE else f"{namespace}{BETWEEN}{run}"
-
-
-def shown_id(namespace: str | None, stored: str) -> str:
-    """Return the id as those in the namespace see it."""
-    return stored if namespace is None else stored.removeprefix(f"{namespace}{BETWEEN}")
+shown_id = shown
+"""Returns an id as those in the namespace see it."""
 
 
 def keyed_id(namespace: str | None, key: str) -> str:
@@ -267,8 +268,8 @@ class LocalDesk:
         self._hf = hf
         self.leaving = asyncio.Event()
         """Set when the process is about to leave. Everybody who waits here gets an answer then."""
-        self._declared: list[Declaration] = []
-        self._declared_at = float("-inf")
+        self._declared: dict[str | None, tuple[float, list[Declaration]]] = {}
+        """What code has declared in each namespace, and when that was read."""
 
     @property
     def _store(self) -> Store:
@@ -290,13 +291,16 @@ class LocalDesk:
         raise UnknownRun.of(run)
 
     async def _known(self, who: Identity, run: str) -> str:
-        """Return the id that the store has for the run. Who sees the whole store names that id; then the act itself
-        finds out whether there is such a run."""
-        if who.namespace is not None:
-            return (await self._row(who, run)).id
+        """Return the id that the store has for the run. For a program on the store, the act itself finds out whether
+        there is such a run."""
         if not may_exist(run):
             raise UnknownRun.of(run)
-        return run
+        if who.kind is not Kind.LOCAL:
+            return (await self._row(who, run)).id
+        found = stored(who.namespace, run)
+        if who.namespace is not None and namespace_of(found) != who.namespace:
+            raise UnknownRun.of(run)
+        return found
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -311,7 +315,7 @@ class LocalDesk:
         row = await self._store.reads.run(new.id)
         if answer is Answer.FENCED or row is None or row.namespace != new.namespace:
             raise Conflict(
-                f"run {shown_id(who.namespace, new.id)!r} exists and was started with another workflow or input: "
+                f"run {shown(who.namespace, new.id)!r} exists and was started with another workflow or input: "
                 "choose another id"
             )
         return Started(new.id, False)
@@ -351,13 +355,14 @@ class LocalDesk:
                 priority = options.whole_number(request.priority, "priority")
             except DefinitionError as wrong:
                 raise InvalidInput(str(wrong)) from None
+        namespace = who.namespace or DEFAULT_NAMESPACE
         return NewRun(
             await self._start_id(who, request),
-            name,
+            stored(namespace, name),
             version,
             raw,
             codec.digest(raw),
-            namespace=who.namespace or DEFAULT_NAMESPACE,
+            namespace=namespace,
             priority=priority,
             timeout_s=request.timeout_s if request.timeout_s is not None else timeout_s,
             tags=codec.stored_tags(request.tags, "tags"),
@@ -368,14 +373,10 @@ class LocalDesk:
             made = self._hf.environment.new_id()
             if request.key is not None:
                 made = keyed_id(who.namespace, codec.stored_text(request.key, "key", 200))
-            return stored_id(who.namespace, made)
+            return stored(who.namespace, made)
         given = _new_id(request.id, "id")
-        if BETWEEN in given or given[0] == "/" or given[-1] == "/":
-            raise InvalidInput(f"id: {given!r} cannot be a run's id: no // in it, and no / at either end")
         first, *others = _candidates(who, given)
-        for (
-            other
-        ) in others:  # a program on the store may have started it in this namespace, under its bare id
+        for other in others:  # it may be older than the walls
             row = await self._store.reads.run(other)
             if row is not None and who.sees(row.namespace):
                 return other
@@ -388,13 +389,13 @@ class LocalDesk:
         loaded = [
             one
             for (name, version), one in registry.workflows.items()
-            if _fits(name, version, request) and who.may_start(name)
+            if self._is_own_code(who) and _fits(name, version, request) and who.may_start(name)
         ]
         if loaded:
             return loaded[-1], None
         declared = [
             one
-            for one in await self._declarations()
+            for one in await self._declarations(who)
             if _fits(one.name, one.version, request) and who.may_start(one.name)
         ]
         if declared:
@@ -405,12 +406,20 @@ class LocalDesk:
             + ": start a process that has it with `holdfast up FILE`"
         )
 
-    async def _declarations(self) -> list[Declaration]:
+    def _is_own_code(self, who: Identity) -> bool:
+        """True if the code that is loaded here is the code of the identity's namespace."""
+        return (who.namespace or DEFAULT_NAMESPACE) in self._hf.namespaces
+
+    async def _declarations(self, who: Identity) -> list[Declaration]:
+        """Return what code has declared in the namespace of the identity."""
         now = self._hf.environment.monotonic()
-        if now > self._declared_at + DECLARED_S:
-            self._declared = await self._store.workflows.workflows(WORKFLOWS_MAX)
-            self._declared_at = self._hf.environment.monotonic()
-        return self._declared
+        read_at, found = self._declared.get(who.namespace, (float("-inf"), []))
+        if now > read_at + DECLARED_S:
+            if len(self._declared) > NAMESPACES_MAX:
+                self._declared.clear()
+            found = await self._store.workflows.workflows(WORKFLOWS_MAX, who.namespace)
+            self._declared[who.namespace] = self._hf.environment.monotonic(), found
+        return found
 
     def _by_schema(self, raw: bytes, declared: Declaration) -> bytes:
         """Check an input by the published schema, and return it as the code itself would write it."""
@@ -529,19 +538,16 @@ class LocalDesk:
     async def runs(self, who: Identity, where: RunFilter) -> list[RunRow]:
         """Return runs, newest first: those of the identity's namespace that fit the filter."""
         who.demand(Act.READ)
-        if who.namespace is not None:
-            where = msgspec.structs.replace(where, namespace=who.namespace)
-            if where.prefix is not None:
-                where.prefix = stored_id(who.namespace, where.prefix)
-        return await self._store.reads.runs(where)
+        found = await self._store.reads.runs(within_namespace(where, who.namespace))
+        return [shown_row(who.namespace, row) for row in found]
 
     async def counts(self, who: Identity) -> dict[str, int]:
-        who.demand(Act.READ_STORE)
-        return await self._store.reads.runs_by_state()
+        who.demand(Act.READ)
+        return await self._store.reads.runs_by_state(who.namespace)
 
     async def run(self, who: Identity, run: str) -> RunRow:
         who.demand(Act.FOLLOW)
-        return await self._row(who, run)
+        return shown_row(who.namespace, await self._row(who, run))
 
     async def run_after(self, who: Identity, run: str, mark: str, wait_s: float) -> RunRow:
         """Return the run as soon as its mark is another one, or after `wait_s` as it is then."""
@@ -551,7 +557,7 @@ class LocalDesk:
             left_s = until - self._hf.environment.monotonic()
             if left_s <= 0 or self.leaving.is_set():
                 break
-            await self._pause([row.id], min(pause_s, left_s))
+            await self._pause([stored(who.namespace, row.id)], min(pause_s, left_s))
             row, pause_s = await self.run(who, run), min(pause_s * 1.5, LOOK_MAX_S)
         return row
 
@@ -566,7 +572,7 @@ class LocalDesk:
             found = [row for row in await self._store.reads.ended_runs(wanted) if who.sees(row.namespace)]
             left_s = until - self._hf.environment.monotonic()
             if found or left_s <= 0 or self.leaving.is_set():
-                return found
+                return [shown_row(who.namespace, row) for row in found]
             done = await self._pause(watched, left_s)
             watched = [stored for stored in watched if stored not in done]
 
@@ -586,7 +592,8 @@ class LocalDesk:
 
     async def steps(self, who: Identity, run: str, after: int, limit: int) -> list[StepRow]:
         who.demand(Act.READ)
-        return await self._store.reads.steps(await self._known(who, run), after=after, limit=limit)
+        found = await self._store.reads.steps(await self._known(who, run), after=after, limit=limit)
+        return [shown_row(who.namespace, row) for row in found]
 
     async def step(self, who: Identity, run: str, n: int) -> StepRow:
         found = await self.steps(who, run, n - 1, 1)
@@ -604,16 +611,17 @@ class LocalDesk:
 
     async def attempts(self, who: Identity, run: str) -> list[Attempt]:
         who.demand(Act.READ)
-        return await self._store.reads.attempts(await self._known(who, run))
+        found = await self._store.reads.attempts(await self._known(who, run))
+        return [shown_row(who.namespace, row) for row in found]
 
     async def journal_of(self, who: Identity, run: str, limit: int) -> list[JournalEntry]:
         who.demand(Act.READ)
-        return await self._store.reads.journal(await self._known(who, run), limit)
+        return _entries(who, await self._store.reads.journal(await self._known(who, run), limit))
 
     async def children(self, who: Identity, run: str) -> list[RunRow]:
         who.demand(Act.READ)
         found = await self._store.reads.children(await self._known(who, run))
-        return [row for row in found if who.sees(row.namespace)]
+        return [shown_row(who.namespace, row) for row in found if who.sees(row.namespace)]
 
     async def why(self, who: Identity, run: str) -> str:
         """Say in a sentence or two what the run waits for, and what would move it."""
@@ -622,7 +630,7 @@ class LocalDesk:
         steps, attempts = await self._all_steps(row.id), await self._store.reads.attempts(row.id)
         declared = await self._signals_declared(row.id)
         facts = await gather(self._store, row, steps, attempts, self._hf.config, declared)
-        return explain(facts)
+        return shown_text(who.namespace, explain(facts))
 
     async def _signals_declared(self, stored: str) -> SignalsDeclared | None:
         declared = await self._store.workflows.declared(stored)
@@ -651,19 +659,23 @@ class LocalDesk:
         """Return the graph of the run's workflow, with the way of the run in it. The code must be loaded here."""
         who.demand(Act.READ)
         row = await self._row(who, run)
-        workflow = registry.workflows.get((row.workflow, row.version))
+        name = bare(row.workflow)
+        workflow = (
+            registry.workflows.get((name, row.version)) if row.namespace in self._hf.namespaces else None
+        )
         if workflow is None:
             raise WrongState(
-                f"the code of {row.workflow} version {row.version} is not loaded here: start the server with its file, "
+                f"the code of {name} version {row.version} is not loaded here: start the server with its file, "
                 "`holdfast server FILE`"
             )
         from holdfast.graph import graph_of, with_run  # noqa: PLC0415  reads source, which few need
 
-        return with_run(graph_of(workflow), row, await self._all_steps(row.id))
+        steps = [shown_row(row.namespace, step) for step in await self._all_steps(row.id)]
+        return with_run(graph_of(workflow), row, steps)
 
     async def workflows(self, who: Identity) -> list[Declaration]:
         who.demand(Act.READ_WORKFLOWS)
-        return [one for one in await self._declarations() if who.may_start(one.name)]
+        return [one for one in await self._declarations(who) if who.may_start(one.name)]
 
     async def workflow(self, who: Identity, name: str) -> list[Declaration]:
         """Return the declarations of all versions of a workflow, the newest first."""
@@ -719,7 +731,7 @@ class LocalDesk:
         who.demand(Act.STEER)
         row, operators = await self._row(who, run), self._store.operators
         if row.state not in RUN_ENDED:
-            await self.resolve_steps(who, "release", run_id=row.id)
+            await self.resolve_steps(who, "release", run_id=run)
         if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
             await operators.steer_undo(row.id, "retry", None, who.actor, "")
             self._ring(Bell.OUTCOMES)
@@ -764,7 +776,7 @@ class LocalDesk:
         if start is not None or results:
             steps = {step.key: step for step in await self._all_steps(row.id)}
         if new_id is not None:
-            new_id = stored_id(who.namespace, _new_id(new_id, "run.fork(id=…)"))
+            new_id = stored(who.namespace, _new_id(new_id, "run.fork(id=…)"))
         declared = await edits.demand_code(self._store, row, steps.get(start or ""))
         request = ForkRequest(
             start=start,
@@ -784,39 +796,38 @@ class LocalDesk:
     # --- the store ----------------------------------------------------------------------------------------------------
 
     async def agents(self, who: Identity, *, everything: bool = False) -> AgentsSeen:
-        """Return the nodes that work on the store, and how each is doing."""
-        who.demand(Act.READ_STORE)
+        """Return the nodes that work for the namespace, and how each is doing."""
+        who.demand(Act.READ)
         nodes = [node for node in await self._store.nodes.nodes() if everything or node.retired_at is None]
         loads, leader = await self._store.nodes.loads(), await self._store.leader.leader()
         now = await self._store.now()
-        return AgentsSeen(
-            [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes], _leads(leader, now)
-        )
+        found = [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes]
+        if who.namespace is None:
+            return AgentsSeen(found, _leads(leader, now))
+        seen = [_offers_in(who.namespace, one) for one in found]
+        return AgentsSeen([one for one in seen if one is not None], _leads(leader, now))
 
     async def lanes(self, who: Identity) -> list[LaneSeen]:
         """Return the lanes of steps, and how many steps wait in each."""
-        who.demand(Act.READ_STORE)
+        who.demand(Act.READ)
         agents, limit = self._store.agents, self._hf.config.pool_backlog_max
         return [
-            LaneSeen(lane, await agents.backlog([lane.id], limit))
+            LaneSeen(shown_row(who.namespace, lane), await agents.backlog([lane.id], limit))
             for lane in await self._store.agents.lanes()
+            if who.sees(namespace_of(lane.name))
         ]
 
     def _gates(self, who: Identity) -> Gates:
-        return Gates(lambda: self._hf.caller, who.actor)
+        return Gates(lambda: self._hf.caller, who.actor, who.namespace)
 
     async def holds(self, who: Identity) -> list[Hold]:
-        """Return the holds: all of them, or those of the identity's own namespaces."""
+        """Return the holds that cover the namespace, or all."""
         who.demand(Act.READ)
-        return [
-            hold
-            for hold in await self._store.gates.holds()
-            if who.has_all or (hold.scope is HoldScope.NAMESPACE and _is_own(who, hold.value))
-        ]
+        return await self._gates(who).holds()
 
     async def add_hold(self, who: Identity, scope: HoldScope, value: str, note: str = "") -> Placed:
-        """Let none of these steps begin until the hold is removed. Whoever has all namespaces may hold anything, and
-        others their own namespace."""
+        """Let none of these steps begin until the hold is removed. Whoever has all namespaces may hold everything, and
+        others what is in their own namespace."""
         self._demand_scope(who, scope, value)
         return await self._gates(who).hold(**_scope(scope, value), note=note)
 
@@ -825,32 +836,34 @@ class LocalDesk:
         return await self._gates(who).release(**_scope(scope, value), note=note)
 
     def _demand_scope(self, who: Identity, scope: HoldScope, value: str) -> None:
-        own = scope is HoldScope.NAMESPACE and _is_own(who, value)
-        who.demand(Act.STEER if own else Act.STEER_STORE)
+        """Raise unless the identity may hold this. In a namespace, everything is what is in it."""
+        is_other = scope is HoldScope.NAMESPACE and who.namespace not in {None, value}
+        who.demand(Act.STEER_STORE if is_other or who.namespace is None else Act.STEER)
 
     async def breakers(self, who: Identity) -> list[Breaker]:
-        who.demand(Act.READ_STORE)
+        who.demand(Act.READ)
         return await self._gates(who).breakers()
 
     async def force_breaker(self, who: Identity, name: str, state: BreakerState, note: str = "") -> Breaker:
-        who.demand(Act.STEER_STORE)
+        who.demand(Act.STEER)
         gates = self._gates(who)
         return await (gates.open if state is BreakerState.OPEN else gates.close)(name, note)
 
     async def reset_breaker(self, who: Identity, name: str, note: str = "") -> Breaker:
-        who.demand(Act.STEER_STORE)
+        who.demand(Act.STEER)
         return await self._gates(who).reset(name, note)
 
     async def quarantine(self, who: Identity) -> list[Poison]:
         """Return what waits in quarantine, by fingerprint, the oldest first."""
-        who.demand(Act.READ_STORE)
-        return await self._store.quarantine.quarantine(self._hf.config.claim_max)
+        who.demand(Act.READ)
+        found = await self._store.quarantine.quarantine(self._hf.config.claim_max, who.namespace)
+        return [shown_row(who.namespace, one) for one in found]
 
     async def resolve(
         self, who: Identity, act: Resolve, fingerprint: str, *, note: str = "", result: Any = None
     ) -> int:
         """Decide about all steps in quarantine with this fingerprint. Return how many there were."""
-        who.demand(Act.STEER_STORE)
+        who.demand(Act.STEER)
         return await self.resolve_steps(who, act, fingerprint, note=note, result=result)
 
     async def resolve_steps(
@@ -875,6 +888,8 @@ class LocalDesk:
                 "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
             )
         codec.stored_text(note, "note")
+        if run_id is not None:
+            run_id = await self._known(who, run_id)
         before, done = await self._store.now(), 0
         raw = codec.encode_open(result, "result", self._hf.config.payload_max_bytes)
         while True:
@@ -887,6 +902,7 @@ class LocalDesk:
                 actor=who.actor,
                 note=note,
                 limit=self._hf.config.claim_max,
+                namespace=who.namespace,
             )
             done += count
             if progress is not None and count:
@@ -897,29 +913,33 @@ class LocalDesk:
 
     async def alerts(self, who: Identity, *, everything: bool, limit: int) -> list[AlertSeen]:
         """Return open alerts, newest first, or also those that are cleared."""
-        who.demand(Act.READ_STORE)
-        nouns = self._store.alerts
-        found = await (nouns.alerts(limit) if everything else nouns.open_alerts(limit))
+        who.demand(Act.READ)
+        nouns, namespace = self._store.alerts, who.namespace
+        found = await (nouns.alerts(limit, namespace) if everything else nouns.open_alerts(limit, namespace))
         sent = await nouns.deliveries([alert.id for alert in found])
         return [
-            AlertSeen(one, in_words(one), [each for each in sent if each.alert_id == one.id]) for one in found
+            AlertSeen(
+                msgspec.structs.replace(shown_row(namespace, one), key=shown_text(namespace, one.key)),
+                shown_text(namespace, in_words(one)),
+                [each for each in sent if each.alert_id == one.id],
+            )
+            for one in found
         ]
 
     async def clear_alert(self, who: Identity, alert: int) -> bool:
         """Clear an alert. Return False if it is not open."""
-        who.demand(Act.STEER_STORE)
-        return await self._store.alerts.clear_alert(alert, who.actor)
+        who.demand(Act.STEER)
+        return await self._store.alerts.clear_alert(alert, who.actor, who.namespace)
 
     async def journal(self, who: Identity, limit: int) -> list[JournalEntry]:
         who.demand(Act.AUDIT)
-        return await self._store.reads.journal(None, limit)
+        return _entries(who, await self._store.reads.journal(None, limit, who.namespace))
 
 
 def _candidates(who: Identity, run: str) -> list[str]:
-    """Return the ids under which the store may have the run. A program on the store may start runs in a namespace under
-    their bare ids."""
-    stored = stored_id(who.namespace, run)
-    return [stored] if stored == run else [stored, run]
+    """Return the ids under which the store may have the run. Before namespaces were walls, runs in them had bare ids."""
+    found = stored(who.namespace, run)
+    return [found] if found == run else [found, run]
 
 
 @lru_cache(maxsize=1000)
@@ -929,9 +949,27 @@ def _schema(text: str) -> Schema:
     return found
 
 
-def _is_own(who: Identity, namespace: str) -> bool:
-    """True if it is the namespace of the request, or without one, any of the identity's."""
-    return namespace in who.namespaces if who.namespace is None else namespace == who.namespace
+def _entries(who: Identity, rows: list[JournalEntry]) -> list[JournalEntry]:
+    """Return entries of the journal with the names that the identity sees."""
+    return [
+        msgspec.structs.replace(shown_row(who.namespace, row), note=shown_text(who.namespace, row.note))
+        for row in rows
+    ]
+
+
+def _offers_in(namespace: str, health: Health) -> Health | None:
+    """Return a node as those in the namespace see it: with what it offers there. None if it does not work there."""
+    offers = health.offers
+    named = offers.get("namespaces", [DEFAULT_NAMESPACE])
+    if ALL in named:
+        return health
+    if namespace not in named:
+        return None
+    mine = {
+        kind: [shown(namespace, one) for one in offers.get(kind, ()) if namespace_of(one) == namespace]
+        for kind in ("workflows", "steps", "hedged")
+    }
+    return health._replace(offers={**offers, **mine, "namespaces": [namespace]})
 
 
 def _fits(name: str, version: str, request: StartRequest) -> bool:

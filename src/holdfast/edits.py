@@ -16,6 +16,7 @@ from holdfast.codec.schema import check
 from holdfast.errors import InvalidInput, UnknownWorkflow, WrongState
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Declaration, RunRow, StepKind, StepRow, StepState
+from holdfast.namespaces import bare
 from holdfast.store.origins import Offers
 from holdfast.store.store import Store
 from holdfast.workflow import registry
@@ -35,16 +36,18 @@ async def demand_code(store: Store, run: RunRow, step: StepRow | None) -> Declar
     """Raise unless some code can go on with a fork of this run, from this step if one is given. Return what code has
     declared about the workflow."""
     declared = await store.workflows.declaration(run.workflow, run.version)
-    if declared is None and (run.workflow, run.version) not in registry.workflows:
+    if declared is None and (bare(run.workflow), run.version) not in registry.workflows:
         raise UnknownWorkflow(
             f"the code of run {run.id!r} is gone: no process has declared {run.workflow} version {run.version}; start "
             "one that has it with `holdfast up FILE`, and fork again"
         )
-    if step is None or step.kind is not StepKind.CALL or step.name in registry.steps:
+    if step is None or step.kind is not StepKind.CALL or bare(step.name) in registry.steps:
         return declared
     offers = [Offers.read(node.offers) for node in await store.nodes.nodes() if node.retired_at is None]
     code = f"{run.workflow}@{run.version}"
-    if any(code in one.workflows for one in offers) and not any(step.name in one.steps for one in offers):
+    if any(one.has("workflows", code) for one in offers) and not any(
+        one.has("steps", step.name) for one in offers
+    ):
         raise WrongState(
             f"the code of step {step.key!r} is gone: no process that is up has {step.name}; fork from an earlier step, "
             "or put the step back"
@@ -55,7 +58,7 @@ async def demand_code(store: Store, run: RunRow, step: StepRow | None) -> Declar
 def checked_input(run: RunRow, value: Any, declared: Declaration | None, limit: int) -> bytes:
     """Return another input of the run, as it is recorded. Raise InvalidInput if it does not fit the workflow."""
     raw = codec.encode_open(value, "input", limit)
-    workflow = registry.workflows.get((run.workflow, run.version))
+    workflow = registry.workflows.get((bare(run.workflow), run.version))
     if workflow is not None:
         return workflow.shape.from_json(raw, limit)
     if not isinstance(value, Mapping):
@@ -71,7 +74,7 @@ def checked_result(step: StepRow, value: Any, workflow: Workflow[Any, Any] | Non
     """Return what a step returned instead, as it is recorded. Raise InvalidInput if it does not fit the step."""
     what = f"the result of step {step.key!r}"
     raw = codec.encode_open(value, what, limit)
-    known = registry.steps.get(step.name) if step.kind is StepKind.CALL else None
+    known = registry.steps.get(bare(step.name)) if step.kind is StepKind.CALL else None
     shape = known.shape if known is not None else None if workflow is None else workflow.shape
     if shape is not None:
         try:

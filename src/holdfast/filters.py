@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
+import msgspec
+
 from holdfast.errors import InvalidInput, UnknownWorkflow
 from holdfast.model import RunState
+from holdfast.namespaces import BETWEEN, stored
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 
@@ -91,12 +94,30 @@ def run_filter(
     return found
 
 
-async def demand_workflow(store: Store, name: str) -> None:
+def within_namespace(where: RunFilter, namespace: str | None) -> RunFilter:
+    """Return the filter of somebody who sees one namespace: its names are stored ones, and it finds nothing else.
+    Without a namespace, its names are stored ones already."""
+    if namespace is None:
+        return where
+    if where.namespace not in {None, namespace}:
+        raise InvalidInput(f"namespace: this is about the namespace {namespace!r}, not {where.namespace!r}")
+    prefix, before = where.prefix, where.before
+    if prefix is not None and BETWEEN in prefix:
+        raise InvalidInput(f"prefix: {prefix!r} has // in it, and no id in a namespace has that")
+    return msgspec.structs.replace(
+        where,
+        namespace=namespace,
+        prefix=None if prefix is None else stored(namespace, prefix),
+        before=None if before is None else (before[0], stored(namespace, before[1])),
+    )
+
+
+async def demand_workflow(store: Store, name: str, namespace: str | None = None) -> None:
     """Raise UnknownWorkflow if no run has this workflow, and no code has declared it. Asked when a list is empty."""
-    known = sorted({one.name for one in await store.workflows.workflows(NAMED_MAX)})
+    known = sorted({one.name for one in await store.workflows.workflows(NAMED_MAX, namespace)})
     if any(one == name or one.endswith(f".{name}") for one in known):
         return
-    if await store.reads.runs(RunFilter(workflow=name, limit=1)):
+    if await store.reads.runs(within_namespace(RunFilter(workflow=name, limit=1), namespace)):
         return
     short = {one.rpartition(".")[2]: one for one in known}
     like = get_close_matches(name, known, 1) or [short[one] for one in get_close_matches(name, short, 1)]

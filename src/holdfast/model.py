@@ -507,7 +507,8 @@ class LeaderLease(NamedTuple):
 
 class Lane(msgspec.Struct, frozen=True):
     """A lane's row: what the steps of one lane have in common. That is the step's name, the labels that an agent must
-    have, the name of the step's undo, and the dependency."""
+    have, the name of the step's undo, and the dependency. Name and dependency are stored ones, so a lane belongs to a
+    namespace."""
 
     id: int
     name: str
@@ -616,6 +617,8 @@ class NewAlert(msgspec.Struct, frozen=True):
     message: str
     run_id: str | None = None
     times: int = 1
+    about: str | None = None
+    """The stored name of the gate that it is about. Without a run and this, it is about the whole store."""
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -705,6 +708,8 @@ class ActRow(msgspec.Struct, frozen=True):
     created_at: float
     begun_at: float | None
     ended_at: float | None
+    namespace: str = ""
+    """The namespace of its runs. Empty if it is about the whole store."""
 
     @property
     def tried(self) -> int:

@@ -29,6 +29,7 @@ from holdfast.errors import LeaseLost, NameTaken, StoreError
 from holdfast.heartbeat import heartbeat_type
 from holdfast.loops import cancel_all
 from holdfast.model import POOL, ROLES, SERVER, Ending, NewRun, Outcome, StepState
+from holdfast.namespaces import DEFAULT_ONLY, Namespaces
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
 from holdfast.scheduler.block_watch import BlockWatch
@@ -44,6 +45,7 @@ from holdfast.supervisor.outbox import Outbox
 from holdfast.supervisor.supervisor import Supervisor
 from holdfast.workflow import registry
 from holdfast.workflow.declaration import declarations, offered, session_of
+from holdfast.workflow.loaded import StoredSteps, StoredWorkflows
 
 log = logging.getLogger("holdfast.node")
 
@@ -69,9 +71,10 @@ class Node(Caller):
         pulse: Callable[[], Mapping[str, Any]] | None = None,
         only: set[str] | None = None,
         app: str | None = None,
+        namespaces: Namespaces = DEFAULT_ONLY,
         on_fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """With `only`, the node works on just these runs, those it starts, and their children; with None, on all runs.
+        """The node starts, claims and declares only in `namespaces`. With `only`, the node works on just these runs, those it starts, and their children; with None, on all runs.
         `about` and `pulse` are what it writes about itself beside what it can serve: `about` when it registers, `pulse`
         with each renewal of its lease. `on_fenced` is called when it has lost its lease and stopped itself."""
         super().__init__(store, environment=environment or Environment(), config=config)
@@ -81,6 +84,7 @@ class Node(Caller):
         self.labels = frozenset(labels)
         self._about, self._extra_pulse = about or {}, pulse
         self._app, self._edition = app, -1
+        self.namespaces = namespaces
         self.clock = StoreClock(self.environment)
         self.durations = DurationCounts()
         self.fenced = False
@@ -115,7 +119,7 @@ class Node(Caller):
             self.store,
             self,
             self.id,
-            steps=registry.steps,
+            steps=StoredSteps(registry.steps, self.namespaces),
             labels=self.labels,
             environment=self.environment,
             clock=self.clock,
@@ -129,7 +133,8 @@ class Node(Caller):
             self.store.schedulers,
             self,
             self.id,
-            workflows=registry.workflows,
+            workflows=StoredWorkflows(registry.workflows, self.namespaces),
+            namespaces=self.namespaces,
             seat=LocalSeat(self.agent) if self.agent is not None else None,
             clock=self.clock,
             config=self.config,
@@ -230,9 +235,14 @@ class Node(Caller):
         """Write the node's row, with what its code publishes and declares."""
         edition, session = registry.edition(), session_of(self.environment)
         offers = {
-            **msgspec.to_builtins(offered(self.roles, self._app, session)),
+            **msgspec.to_builtins(offered(self.roles, self._app, session, self.namespaces)),
             "labels": sorted(self.labels),
-            "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
+            "hedged": sorted(
+                stored_name
+                for name, step in registry.steps.items()
+                if step.hedge
+                for stored_name in self.namespaces.each(name)
+            ),
             **self._about,
         }
         sent = self.environment.monotonic()
@@ -245,7 +255,9 @@ class Node(Caller):
                 offers=json.dumps(offers),
                 capacity=self.config.steps_max,
                 lease_s=self.config.lease_s,
-                declared=declarations(self._app, session) if self.scheduler is not None else (),
+                declared=declarations(self._app, session, self.namespaces)
+                if self.scheduler is not None
+                else (),
             )
         except NameTaken:
             self._edition = edition

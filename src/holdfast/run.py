@@ -28,6 +28,8 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter, LogInfo, LogTake, in_time
 from holdfast.model import Attempt, RunRow, RunState, StepRow
+from holdfast.namespaces import shown as shown_name
+from holdfast.namespaces import shown_row, shown_text, stored
 from holdfast.store.forks import Forked
 from holdfast.store.operations import Close
 from holdfast.supervisor.outlook import Outlook, etas
@@ -47,6 +49,15 @@ class RunRows(NamedTuple):
     attempts: list[Attempt]
     outlook: Outlook = Outlook()
     """What earlier durations say about the run. Empty if nobody asked for it."""
+
+    def shown(self, namespace: str | None) -> RunRows:
+        """Return the rows as those in the namespace see them."""
+        return RunRows(
+            shown_row(namespace, self.run),
+            [shown_row(namespace, step) for step in self.steps],
+            [shown_row(namespace, attempt) for attempt in self.attempts],
+            self.outlook.shown(namespace),
+        )
 
 
 class Opened(desk.Opened, Protocol):
@@ -72,6 +83,7 @@ class Run(Generic[R]):
         within: bool = False,
     ) -> None:
         self._hf, self.id, self._workflow = hf, run_id, workflow
+        self._stored = stored(hf.namespace, run_id)
         self._known, self._within = known, within
         """Whether the run was seen in the store; whether it was started in a transaction of the user."""
 
@@ -94,7 +106,7 @@ class Run(Generic[R]):
         return self._result(close)
 
     async def _ended(self) -> Close | None:
-        watcher = self._hf.caller.watch_end(self.id)
+        watcher = self._hf.caller.watch_end(self._stored)
         try:
             return await watcher
         except asyncio.CancelledError:
@@ -112,6 +124,7 @@ class Run(Generic[R]):
             plain: R = json.loads(close.output or b"null")
             return plain
         reason = codec.describe_error(close.error) if close.error else "no reason was recorded"
+        reason = shown_text(self._hf.namespace, reason)
         error_type = json.loads(close.error).get("type", "") if close.error else ""
         kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
         raise kind.get(RunState(close.state), RunFailed)(
@@ -128,8 +141,8 @@ class Run(Generic[R]):
         return value
 
     async def _row(self) -> RunRow:
-        row = await self._hf.store.reads.run(self.id) if may_exist(self.id) else None
-        if row is None:
+        row = await self._hf.store.reads.run(self._stored) if may_exist(self.id) else None
+        if row is None or self._hf.namespace not in {None, row.namespace}:
             raise unknown_run(self.id, self._within)
         self._known = True
         return row
@@ -140,7 +153,7 @@ class Run(Generic[R]):
 
     async def info(self) -> RunInfo:
         """Return the run as it is now."""
-        return RunInfo(await self._row())
+        return RunInfo(shown_row(self._hf.namespace, await self._row()))
 
     async def state(self) -> RunState:
         return (await self._row()).state
@@ -157,13 +170,15 @@ class Run(Generic[R]):
 
     async def steps(self) -> list[StepInfo]:
         """Return the steps of the run, in the order in which the workflow asked for them."""
-        return [StepInfo(step) for step in await self._steps()]
+        return [StepInfo(shown_row(self._hf.namespace, step)) for step in await self._steps()]
 
     async def _steps(self) -> list[StepRow]:
         await self._demand_known()
         found: list[StepRow] = []
         while True:
-            page = await self._hf.store.reads.steps(self.id, after=found[-1].n if found else 0, limit=1000)
+            page = await self._hf.store.reads.steps(
+                self._stored, after=found[-1].n if found else 0, limit=1000
+            )
             found += page
             if len(page) < 1000:
                 return found
@@ -189,9 +204,9 @@ class Run(Generic[R]):
         keys, reads, take = await self.step_keys(), self._hf.store.reads, LogTake()
         if step is not None:
             where = where._replace(n=await self.number_of(step))
-            found = take.sorted(await reads.logs_of(self.id, [where.n or 0]))
+            found = take.sorted(await reads.logs_of(self._stored, [where.n or 0]))
         else:
-            found = [logged async for logged in in_time(reads, self.id, take)]
+            found = [logged async for logged in in_time(reads, self._stored, take)]
         return [logged.info(keys) for logged in found if where.fits(logged)]
 
     async def view(self) -> RunView:
@@ -199,7 +214,12 @@ class Run(Generic[R]):
         return _view(await self.rows())
 
     async def rows(self) -> RunRows:
-        return RunRows(await self._row(), await self._steps(), await self._hf.store.reads.attempts(self.id))
+        return (await self.stored_rows()).shown(self._hf.namespace)
+
+    async def stored_rows(self) -> RunRows:
+        """Like `rows`, with the names that the store has."""
+        attempts = self._hf.store.reads.attempts
+        return RunRows(await self._row(), await self._steps(), await attempts(self._stored))
 
     async def why(self) -> str:
         """Return one sentence: what the run waits for, and what would move it."""
@@ -209,7 +229,7 @@ class Run(Generic[R]):
     async def eta(self) -> Eta | None:
         """Return when the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s`
         for nine of ten. Return None if it is not running, or if too few runs came this far."""
-        return (await etas(self._hf.store, [await self._row()])).get(self.id)
+        return (await etas(self._hf.store, [await self._row()])).get(self._stored)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """Yield the run's view now and after each change, until the run has ended."""
@@ -259,6 +279,7 @@ class Run(Generic[R]):
         """
         await self._demand_known()
         new_id = await self._hf.desk.retry(self._hf.who, self.id)
+        new_id = shown_name(self._hf.namespace, new_id)
         return self if new_id == self.id else Run(self._hf, new_id, self._workflow, known=True)
 
     async def fork(
@@ -276,14 +297,16 @@ class Run(Generic[R]):
         at the beginning if there is an `input`, after the first of the steps in `set`, or else where this run is now.
         It never undoes what it did not do itself. Its id is `ID-fork-1`, unless `id` says otherwise.
         """
-        return Run(self._hf, (await self.forked(from_, input, set, id)).id, self._workflow, known=True)
+        made = await self.forked(from_, input, set, id)
+        return Run(self._hf, made.id, self._workflow, known=True)
 
     async def forked(
         self, start: str | None, input: Any, results: Mapping[str, Any] | None, new_id: str | None
     ) -> Forked:
         """Like `fork`. Return what was taken over, for the command line."""
         await self._demand_known()
-        return await self._hf.desk.fork(self._hf.who, self.id, start, input, results, new_id)
+        made = await self._hf.desk.fork(self._hf.who, self.id, start, input, results, new_id)
+        return made._replace(id=shown_name(self._hf.namespace, made.id))
 
     async def skip(self, step: str | None = None, note: str = "") -> RunState:
         """Count an undo that gave up as done by hand: the one with this key (of the step or of its undo), or all of

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from holdfast.agent.agent import Agent
 from holdfast.decider.commands import Issue
+from holdfast.model import DEFAULT_NAMESPACE
 from holdfast.scheduler import SeatedStep
 
 
@@ -15,7 +16,8 @@ class LocalSeat:
     def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
         if issue.step is None or issue.arguments is None:
             return False
-        return self._agent.reserve(issue.step, workflow, namespace)
+        step = issue.step if namespace == DEFAULT_NAMESPACE else issue.step.within(namespace)
+        return self._agent.reserve(step, workflow, namespace)
 
     def begin(self, seated: list[SeatedStep]) -> None:
         for step in seated:

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.access import local
 from holdfast.codec.schema import filled
-from holdfast.desk import stored_id
+from holdfast.namespaces import stored
 from holdfast.store.reads import RunFilter
 from holdfast.workflow import registry
 from holdfast.workflow.declaration import declarations
@@ -185,6 +185,6 @@ def test_an_input_is_written_as_the_code_writes_it(name: str, given: dict[str, o
 
 def test_only_the_default_namespace_is_bare() -> None:
     """The prefix cannot be made by an id, because no id may contain it."""
-    assert stored_id("default", "x") == stored_id(None, "x") == "x"
-    assert stored_id("acme", "x") == "acme//x"
+    assert stored("default", "x") == stored(None, "x") == "x"
+    assert stored("acme", "x") == "acme//x"
     assert local("me").within("acme").namespace == "acme"

@@ -39,6 +39,7 @@ DAMAGE = {
     "I27": "UPDATE signals SET run_id = '{ended}', name = '$update:change', delivered_seq = 1 WHERE run_id = '{run}'",
     "I26": "UPDATE runs SET tags = '{{' WHERE id = '{ended}'",
     "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
+    "I44": "UPDATE runs SET namespace = 'acme' WHERE id = '{ended}'",
 }
 """A change that breaks the invariant, for each invariant."""
 

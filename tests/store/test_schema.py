@@ -17,6 +17,7 @@ from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED
 from holdfast.model import Ending, RunState, StepKind, StepState
 from holdfast.store import open_store
 from holdfast.store.migrations import read_migrations
+from holdfast.store.reads import RunFilter
 from holdfast.store.statements import NOUNS, load, read_statements
 from holdfast.store.store import Store
 from holdfast.store.verbs import Verb
@@ -379,4 +380,91 @@ async def test_a_schema_that_live_nodes_use_is_not_changed(
         await store.migrate()
     run_sql(empty_url, f"UPDATE nodes SET lease_until = {before}")
     assert await store.migrate() == (len(old), len(old) + 1)
+    await store.close()
+
+
+async def test_namespaces_of_an_older_database_become_walls(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs in other namespaces get stored names for their code and their steps, and lanes of their own. Ids stay as they
+    are. What is in `default` is not touched, and what people list has its namespace."""
+    is_sqlite = empty_url.startswith("sqlite")
+    before = read_migrations(DIALECTS[0] if is_sqlite else DIALECTS[1])[:19]
+    module = "sqlite.schema" if is_sqlite else "postgres.database"
+    old = open_store(empty_url, Environment())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: before)
+        await old.migrate()
+        await old.close()
+    at, raw = ("0", "x'7b7d'") if is_sqlite else ("now()", "'{}'::bytea")
+    run_sql(empty_url, "INSERT INTO lanes (name, needs, depends) VALUES ('shop.charge', '[]', 'bank')")
+    for run_id, namespace in (("d", "default"), ("a", "acme"), ("b//new", "b")):
+        run_sql(
+            empty_url,
+            "INSERT INTO runs (id, namespace, workflow, version, state, input, digest, created_at) "
+            f"VALUES ('{run_id}', '{namespace}', 'shop.order', '1', 'running', {raw}, {raw}, {at})",
+        )
+        for n, kind in ((1, "call"), (2, "signal")):
+            run_sql(
+                empty_url,
+                "INSERT INTO steps (run_id, n, key, kind, name, lane, state, ready_at, issued_at) VALUES "
+                f"('{run_id}', {n}, 'k{n}', '{kind}', 'shop.charge', {2 - n}, 'ready', {at}, {at})",
+            )
+        row = f"({at}, 'ann', 'hold', '{run_id}')"
+        run_sql(empty_url, f"INSERT INTO journal (at, actor, verb, run_id) VALUES {row}")
+        row = f"({at}, 'run stuck', '{run_id}', '', '{run_id}')"
+        run_sql(empty_url, f"INSERT INTO alerts (at, kind, run_id, message, key) VALUES {row}")
+    run_sql(empty_url, f"INSERT INTO journal (at, actor, verb) VALUES ({at}, 'ann', 'token create')")
+    store = open_store(empty_url, Environment())
+    assert await store.migrate() == (19, len(read_migrations(DIALECTS[0])))
+    await store.open()
+    for run_id, prefix in (("d", ""), ("a", "acme//"), ("b//new", "b//")):
+        row = await store.reads.run(run_id)
+        assert row is not None
+        assert row.workflow == f"{prefix}shop.order"
+        call, waits = await store.reads.steps(run_id)
+        assert (call.name, waits.name) == (f"{prefix}shop.charge", "shop.charge")
+        (lane,) = [one for one in await store.agents.lanes() if one.id == call.lane]
+        assert (lane.name, lane.depends) == (f"{prefix}shop.charge", f"{prefix}bank")
+        assert [one.id for one in await store.reads.runs(RunFilter(namespace=row.namespace))] == [run_id]
+    assert sorted(one.id for one in await store.reads.runs(RunFilter())) == ["a", "b//new", "d"]
+    assert [one.run_id for one in await store.reads.journal(None, namespace="b")] == ["b//new"]
+    assert len(await store.reads.journal(None)) == 4
+    assert [one.run_id for one in await store.alerts.open_alerts(9, "b")] == ["b//new"]
+    assert [name for name, _, rows in await store.reads.doctor() if rows and name == "I44"] == []
+    await store.close()
+
+
+async def test_the_migration_to_walls_takes_time_by_the_rows_it_changes(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20,000 steps of another namespace are changed within seconds: no row is looked at twice for each other row."""
+    is_sqlite = empty_url.startswith("sqlite")
+    before = read_migrations(DIALECTS[0] if is_sqlite else DIALECTS[1])[:19]
+    module = "sqlite.schema" if is_sqlite else "postgres.database"
+    old = open_store(empty_url, Environment())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: before)
+        await old.migrate()
+        await old.close()
+    at, raw = ("0", "x'7b7d'") if is_sqlite else ("now()", "'{}'::bytea")
+    count = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 20000)"
+    run_sql(empty_url, "INSERT INTO lanes (name, needs, depends) VALUES ('shop.charge', '[]', 'bank')")
+    run_sql(
+        empty_url,
+        f"{count} INSERT INTO runs (id, namespace, workflow, version, state, input, digest, created_at) "
+        f"SELECT 'r' || i, 'acme', 'shop.order', '1', 'running', {raw}, {raw}, {at} FROM c",
+    )
+    run_sql(
+        empty_url,
+        f"{count} INSERT INTO steps (run_id, n, key, kind, name, lane, state, ready_at, issued_at) "
+        f"SELECT 'r' || i, 1, 'k', 'call', 'shop.charge', 1, 'ready', {at}, {at} FROM c",
+    )
+    store = open_store(empty_url, Environment())
+    async with asyncio.timeout(60):
+        await store.migrate()
+    await store.open()
+    row = await store.reads.run("r20000")
+    assert row is not None
+    assert row.workflow == "acme//shop.order"
     await store.close()

@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.access.roles import MAY, STORE_WIDE, Act, Role
 from holdfast.errors import Forbidden
+from holdfast.namespaces import ALL
 
-ALL_NAMESPACES = "*"
+ALL_NAMESPACES = ALL
 WORKFLOWS = "workflows:"
 """`can workflows:shop.*` narrows a token to the workflows whose names fit the pattern."""
 
@@ -73,6 +74,6 @@ class Identity(msgspec.Struct, frozen=True):
         return not patterns or any(fnmatchcase(workflow, pattern) for pattern in patterns)
 
 
-def local(name: str) -> Identity:
-    """Return the identity of a program or person that reaches the store itself."""
-    return Identity(Kind.LOCAL, "", name, Role.ADMIN, frozenset({ALL_NAMESPACES}))
+def local(name: str, namespace: str | None = None) -> Identity:
+    """Return the identity of a program or person that reaches the store itself, in this namespace or in all."""
+    return Identity(Kind.LOCAL, "", name, Role.ADMIN, frozenset({ALL_NAMESPACES}), namespace)

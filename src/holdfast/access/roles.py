@@ -32,11 +32,11 @@ class Act(StrEnum):
     """Cancel, hold, release, retry, skip, fork a run."""
     READ_WORKFLOWS = "read workflows"
     READ_STORE = "read store"
-    """Read what is not in a namespace yet: agents, lanes, holds, breakers, quarantine, alerts, metrics."""
+    """Read what is in no namespace: metrics."""
     STEER_STORE = "steer store"
-    """Change what is not in a namespace yet."""
+    """Change what is in no namespace: hold everything."""
     AUDIT = "audit"
-    """Read the journal of the whole store."""
+    """Read the journal."""
 
 
 _READERS = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
@@ -56,5 +56,5 @@ MAY: Mapping[Act, frozenset[Role]] = {
 }
 """For each act, the roles that may do it. Answerers and agents get their own acts with asks and with the agents' door."""
 
-STORE_WIDE = frozenset({Act.READ_STORE, Act.STEER_STORE, Act.AUDIT})
-"""Acts about the whole store. They need a token for all namespaces, because what they show and change has no wall yet."""
+STORE_WIDE = frozenset({Act.READ_STORE, Act.STEER_STORE})
+"""Acts about the whole store. They need a token for all namespaces."""

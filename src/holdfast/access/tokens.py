@@ -17,6 +17,7 @@ from holdfast.access.identity import ALL_NAMESPACES, WORKFLOWS, Identity, Kind
 from holdfast.access.roles import Role
 from holdfast.errors import InvalidInput
 from holdfast.model import TokenRow
+from holdfast.namespaces import is_namespace
 
 PREFIX = "hf"
 ID_BYTES, SECRET_BYTES = 12, 32
@@ -25,7 +26,6 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(
     rf"{PREFIX}_({'|'.join(Role)})_([0-9a-f]{{{2 * ID_BYTES}}})_([0-9A-Za-z]{{{SECRET_CHARS + CHECK_CHARS}}})"
 )
-_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _CAN = re.compile(rf"{WORKFLOWS}[A-Za-z0-9_.*?<>\[\]-]{{1,200}}")
 _NOBODY = hashlib.sha256(b"nobody").digest()
 """What the secret of an unknown token is compared with, so that it takes as long as that of a known one."""
@@ -100,10 +100,6 @@ def namespaces(given: tuple[str, ...]) -> str:
                 f"or {ALL_NAMESPACES} for all"
             )
     return msgspec.json.encode(sorted(set(given))).decode()
-
-
-def is_namespace(name: str) -> bool:
-    return _NAMESPACE.fullmatch(name) is not None
 
 
 def narrowed(given: tuple[str, ...]) -> str:

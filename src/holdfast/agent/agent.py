@@ -30,7 +30,7 @@ from holdfast.decider.history import hold_note, unreadable
 from holdfast.durations import DurationCounts, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, LeaseLost, StepLost, StoreError, Unreadable
-from holdfast.model import Ending, LogPart, Outcome, StepState
+from holdfast.model import DEFAULT_NAMESPACE, Ending, LogPart, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save
@@ -124,6 +124,8 @@ class Agent:
         """Execute a step that this node's scheduler issued, and for which it had reserved a place. If a gate was shut
         since then, the step is handed back."""
         assignment = Assignment.of_issue(run_id, n, issue, self._clock.now())
+        if namespace != DEFAULT_NAMESPACE:
+            assignment.step = assignment.step.within(namespace)
         gates = self.gates
         self._begin(assignment, is_barred=gates.shut and gates.bars(assignment.step, workflow, namespace))
 
@@ -177,7 +179,7 @@ class Agent:
             run_id=assignment.run_id,
             key=assignment.key,
             attempt=assignment.attempt,
-            step=assignment.step.name,
+            step=assignment.step.bare_name,
             on_beat=assignment.beat,
             on_save=partial(self._save, assignment),
             saved_raw=checkpoint,
@@ -199,7 +201,7 @@ class Agent:
                 "the twin of step" if assignment.twin else "step",
                 assignment.n,
                 assignment.run_id,
-                assignment.step.name,
+                assignment.step.bare_name,
                 what % more,
             )
 
@@ -241,9 +243,9 @@ class Agent:
             self.fail(assignment, raised(assignment.step, error))
 
     def put_off(self, assignment: Assignment, error: Exception) -> None:
-        log.warning("step %s of run %s: %s", assignment.step.name, assignment.run_id, error)
+        log.warning("step %s of run %s: %s", assignment.step.bare_name, assignment.run_id, error)
         if self._let_go(assignment):
-            error_json = codec.encode_error(error, step=assignment.step.name, unsure=assignment.unsure)
+            error_json = codec.encode_error(error, step=assignment.step.bare_name, unsure=assignment.unsure)
             retry = RetryStep(*assignment.ref, NO_THREAD_WAITS_S, Ending.FAILED, error_json, excused=True)
             self._host.write_step(retry, lambda _: self._host.claim_after(NO_THREAD_WAITS_S))
 
@@ -256,8 +258,8 @@ class Agent:
         if not assignment.begun or assignment.twin:
             self.hand_back(assignment)
             return
-        lost = StepLost("its agent left before it had finished", step=assignment.step.name)
-        error_json = codec.encode_error(lost, step=assignment.step.name, ending=Ending.LOST, unsure=True)
+        lost = StepLost("its agent left before it had finished", step=assignment.step.bare_name)
+        error_json = codec.encode_error(lost, step=assignment.step.bare_name, ending=Ending.LOST, unsure=True)
         self._host.write_step(
             RetryStep(*assignment.ref, 0.0, Ending.LOST, error_json, excused=True, logs=assignment.logs)
         )
@@ -526,4 +528,6 @@ def _error_json(assignment: Assignment, failure: Raised, unsure: bool) -> str:
     there everything about it is known."""
     if failure.error_json is not None:
         return codec.mark_unsure(failure.error_json, unsure=unsure)
-    return codec.encode_error(failure.error, step=assignment.step.name, ending=failure.ending, unsure=unsure)
+    return codec.encode_error(
+        failure.error, step=assignment.step.bare_name, ending=failure.ending, unsure=unsure
+    )

@@ -159,7 +159,7 @@ def overran(assignment: Assignment) -> Raised:
     error = StepTimeout(
         f"attempt {assignment.attempt} did not complete within {assignment.timeout_s:g} s",
         error_type="holdfast.errors.StepTimeout",
-        step=assignment.step.name,
+        step=assignment.step.bare_name,
     )
     return Raised(error, ending=Ending.TIMED_OUT)
 

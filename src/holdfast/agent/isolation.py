@@ -102,7 +102,7 @@ async def _execute(
         path=module_path(),
         module=step.place.module,
         file=step.place.file or "",
-        step=step.name,
+        step=step.bare_name,
         input=step.shape.encode(arguments, limit=sys.maxsize).decode(),
         run_id=here.run_id,
         key=here.key,
@@ -189,13 +189,13 @@ def _check_main(step: Step[Any, Any]) -> None:
     file = step.fn.__code__.co_filename
     if not Path(file).is_file():
         raise DefinitionError(
-            f"{step.name}: isolate=True loads the step's file in another process, and {file} is not a file: "
+            f"{step.bare_name}: isolate=True loads the step's file in another process, and {file} is not a file: "
             "put the step into a module and import it"
         )
     line = _line_of_main(file)
     if line is not None:
         raise DefinitionError(
-            f"{step.name}: isolate=True loads {Path(file).name} in another process, "
+            f"{step.bare_name}: isolate=True loads {Path(file).name} in another process, "
             f"which would run its line {line} again: "
             'put what the script does under `if __name__ == "__main__":`'
         )

@@ -172,7 +172,7 @@ def acts(
 
 async def _list(store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found, now = await hf.store.acts.acts(LISTED_MAX), await hf.store.now()
+        found, now = await hf.store.acts.acts(LISTED_MAX, hf.namespace), await hf.store.now()
     if as_json:
         output.print_json([act_object(row) for row in found])
         return

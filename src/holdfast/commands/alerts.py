@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from holdfast.actor import actor
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import alerts_option, command, opened
@@ -63,14 +62,10 @@ def alerts(
 
 async def _list(everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found = await (
-            hf.store.alerts.alerts(LISTED_MAX) if everything else hf.store.alerts.open_alerts(LISTED_MAX)
-        )
-        deliveries = await hf.store.alerts.deliveries([alert.id for alert in found])
+        seen = await hf.desk.alerts(hf.who, everything=everything, limit=LISTED_MAX)
         now = await hf.store.now()
-    by_alert: dict[int, list[Delivery]] = {}
-    for delivery in deliveries:
-        by_alert.setdefault(delivery.alert_id, []).append(delivery)
+    found = [one.alert for one in seen]
+    by_alert = {one.alert.id: one.deliveries for one in seen}
     if as_json:
         output.print_json([alert_object(alert, by_alert.get(alert.id, [])) for alert in found])
         return
@@ -179,7 +174,7 @@ async def _test(file: str | None, channel: str | None, as_json: bool) -> int:
 
 async def _clear(ids: tuple[int, ...], store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        cleared = {alert: await hf.store.alerts.clear_alert(alert, actor()) for alert in ids}
+        cleared = {alert: await hf.desk.clear_alert(hf.who, alert) for alert in ids}
     if as_json:
         output.print_json([{"id": alert, "cleared": done} for alert, done in cleared.items()])
     else:

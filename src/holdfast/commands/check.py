@@ -128,7 +128,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
     checked = Checked(limit)
     async with opened(url) as hf:
         lanes = {lane.id: lane for lane in await hf.store.agents.lanes()}
-        counts = await hf.store.reads.runs_by_state()
+        counts = await hf.store.reads.runs_by_state(hf.namespace)
         total = sum(counts.get(state, 0) for state in IN_FLIGHT)
         with _progress(total) as say:
             async for run in _in_flight(hf):
@@ -143,7 +143,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
 
 
 async def _in_flight(hf: Holdfast) -> AsyncIterator[RunRow]:
-    where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE)
+    where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE, namespace=hf.namespace)
     while page := await hf.store.reads.runs(where):
         for run in page:
             yield run
@@ -160,7 +160,7 @@ async def _fit(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[RunRo
         reads += 1
         found = fit(history, workflows=registry.workflows, find=registry.steps.get, lanes=lanes)
         if not found.misfits or history == before or reads == READS_MAX:
-            return history.run, found
+            return hf.shown(history.run), found
         before = history
     return None
 

@@ -83,16 +83,16 @@ def doctor(store: str, as_json: bool) -> int:
 async def _examine(url: str) -> Diagnosis:
     async with opened(url) as hf:
         now = await hf.store.now()
-        nodes = [node for node in await hf.store.nodes.nodes() if node.retired_at is None]
+        nodes = [one.node for one in (await hf.desk.agents(hf.who)).nodes]
         alive = [node for node in nodes if node.lease_until > now]
-        runs = output.by_state(await hf.store.reads.runs_by_state())
+        runs = output.by_state(await hf.store.reads.runs_by_state(hf.namespace))
         leader = await hf.store.leader.leader()
         invariants = [Invariant(*row) for row in await hf.store.reads.doctor()]
         pending_s = await _oldest_pending(hf, now)
         ready = await _oldest_ready(hf, now)
         gates = await hf.gates.breakers(), await hf.gates.holds()
         poison = await hf.quarantine()
-        declared = await hf.store.workflows.workflows(WORKFLOWS_MAX)
+        declared = await hf.store.workflows.workflows(WORKFLOWS_MAX, hf.namespace)
         schema = hf.store.schema
     leads = leader is not None and leader.expires_at > now
     facts = [
@@ -159,7 +159,9 @@ async def _examine(url: str) -> Diagnosis:
 
 async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
     """Return how long the oldest pending run has waited. It looks only at the newest PENDING_MAX."""
-    pending = await hf.store.reads.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
+    pending = await hf.store.reads.runs(
+        RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX, namespace=hf.namespace)
+    )
     return now - pending[-1].created_at if pending else None
 
 
@@ -167,7 +169,7 @@ async def _oldest_ready(hf: Holdfast, now: float) -> StepRow | None:
     """Return the step that has waited longest for an agent, among those of the newest ACTIVE_MAX runs."""
     oldest: StepRow | None = None
     for run in await hf.store.reads.runs(
-        RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)
+        RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX, namespace=hf.namespace)
     ):
         for step in await hf.store.reads.steps(run.id, limit=PENDING_MAX):
             waits = step.state is StepState.READY and step.ready_at <= now

@@ -20,6 +20,7 @@ from holdfast.commands.options import (
     Wanted,
     command,
     decorated,
+    named_namespace,
     note_option,
     opened,
     target_of,
@@ -39,7 +40,7 @@ def scope_options(fn: Command) -> Command:
 
     @wraps(fn)
     def packed(**given: Any) -> Any:
-        named = ("workflow", "step", "dependency", "namespace", "everything")
+        named = ("workflow", "step", "dependency", "everything")
         scope = {name: given[name] for name in named if given[name]}
         given = {
             name: value for name, value in given.items() if name not in {"step", "dependency", "everything"}
@@ -53,16 +54,18 @@ def scope_options(fn: Command) -> Command:
                 )
             target, given = None, {name: given[name] for name in ("run_id", "note", "store", "as_json")}
             run_id = given.pop("run_id")
+            if not scope and run_id is None and (own := named_namespace()) is not None:
+                scope = {"namespace": own}
             if len(scope) + (run_id is not None) != 1:
                 raise click.UsageError(
                     "name one thing: a RUN, --workflow, --step, --dependency, --namespace or --all; or say by --state, "
                     "--since and such which runs are meant"
                 )
             if run_id is not None:
-                nothing = Wanted(None, (), None, {}, None, None, None, None)
+                nothing = Wanted(None, (), None, {}, None, None, None)
                 return fn(target=Target(run_id, nothing, False, False), scope=None, **given)
             return fn(target=target, scope=scope, **given)
-        if scope.keys() - {"workflow", "namespace"}:
+        if scope.keys() - {"workflow"}:
             raise click.UsageError(
                 "--step, --dependency and --all stop steps, and --state, --since and such choose runs: not both"
             )
@@ -74,8 +77,7 @@ def scope_options(fn: Command) -> Command:
         click.option("--workflow", metavar="NAME", help="Choose all runs of this workflow."),
         click.option("--step", metavar="NAME", help="Choose this step, in all runs."),
         click.option("--dependency", metavar="NAME", help="Choose all steps that depend on this."),
-        click.option("--namespace", metavar="NAME", help="Choose all runs of this namespace."),
-        click.option("--all", "everything", is_flag=True, help="Choose everything."),
+        click.option("--all", "everything", is_flag=True, help="Choose everything in the namespace."),
         *FILTER_OPTIONS,
         PREFIX_OPTION,
         YES_OPTION,

@@ -86,7 +86,7 @@ class _Printing:
         self, hf: Holdfast, run_id: str, step: str | None, where: LogFilter, *, as_json: bool
     ) -> None:
         self._hf, self._run_id, self._step, self._where = hf, run_id, step, where
-        self._as_json = as_json
+        self._as_json, self._stored = as_json, hf.stored(run_id)
         self._take = LogTake()
         self._keys: dict[int, str] = {}
         self.printed = 0
@@ -96,10 +96,10 @@ class _Printing:
         run, reads = self._hf.run(self._run_id), self._hf.store.reads
         self._keys = await run.step_keys()
         if self._where.n is not None:
-            for logged in self._take.sorted(await reads.logs_of(self._run_id, [self._where.n])):
+            for logged in self._take.sorted(await reads.logs_of(self._stored, [self._where.n])):
                 self._print(logged)
             return
-        async for logged in in_time(reads, self._run_id, self._take):
+        async for logged in in_time(reads, self._stored, self._take):
             self._print(logged)
 
     async def follow(self, leave: Leaving) -> None:
@@ -117,7 +117,7 @@ class _Printing:
                     view = await follower.look()
                     self._keys = {step.n: step.key for step in view.steps}
                     live |= self._keys.keys() - known
-                    rows = await self._hf.store.reads.logs_of(self._run_id, sorted(live))
+                    rows = await self._hf.store.reads.logs_of(self._stored, sorted(live))
                     for logged in self._take.sorted(rows):
                         self._print(logged)
                     known |= self._keys.keys()

@@ -17,6 +17,7 @@ from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
     RunRequest,
     Target,
+    chosen_namespaces,
     command,
     given_text,
     json_value,
@@ -52,7 +53,9 @@ def start(request: RunRequest, store: str, as_json: bool) -> None:
     with output.stdout_kept(as_json):
         workflow = request.workflow()
         raw = request.input(workflow) or workflow.shape.from_json("{}")
-        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=request.app)))
+        started, state = run_quickly(
+            _start(workflow, raw, Holdfast(store, roles=(), app=request.app, namespace=chosen_namespaces()))
+        )
     _answer(as_json, started, state, f"{started} is {state}")
 
 
@@ -174,7 +177,8 @@ def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) ->
             # A run that is stuck at a step in quarantine counts as running: its code can still get the CancelledError.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             heard = any(
-                sent.name == CANCEL and sent.delivered_seq for sent in await hf.store.reads.signals(run_id)
+                sent.name == CANCEL and sent.delivered_seq
+                for sent in await hf.store.reads.signals(hf.stored(run_id))
             )
             return before, heard, await hf.run(run_id).cancel(note, force=force)
 
@@ -370,7 +374,7 @@ def skip(target: Target, step: str | None, note: str, store: str, as_json: bool)
     return DONE
 
 
-@command()
+@command(namespace="none")
 def migrate(store: str, as_json: bool) -> None:
     """Bring the store's schema up to date.
 

@@ -7,16 +7,18 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
 from holdfast.errors import InvalidInput, StoreUnreachable
 from holdfast.filters import run_filter
-from holdfast.model import RunState
+from holdfast.model import DEFAULT_NAMESPACE, RunState
+from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces, given_namespaces
 from holdfast.store import dialect_of
 from holdfast.store.reads import RunFilter
 from holdfast.workflow.workflow import Workflow
@@ -24,10 +26,57 @@ from holdfast.workflow.workflow import Workflow
 Command = Callable[..., Any]
 
 
-def command(**settings: Any) -> Callable[[Command], click.Command]:
-    """Declare a command that has the options --store and --json."""
+NAMESPACE, NAMED = "holdfast.namespace", "holdfast.namespace.named"
+"""Under these, the context of a command has what --namespace says, and whether the command line says it."""
+
+
+def _keep_namespace(ctx: click.Context, parameter: click.Parameter, given: Any) -> None:
+    names = given if isinstance(given, tuple) else (given,)
+    ctx.meta[NAMESPACE] = given_namespaces(names or (DEFAULT_NAMESPACE,), "--namespace")
+    ctx.meta[NAMED] = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+
+
+def chosen_namespaces() -> Namespaces:
+    """Return the namespaces that the options of the running command say."""
+    ctx = click.get_current_context(silent=True)
+    found = None if ctx is None else ctx.meta.get(NAMESPACE)
+    return found if isinstance(found, Namespaces) else DEFAULT_ONLY
+
+
+def named_namespace() -> str | None:
+    """Return the namespace that the command line itself names, and not only the environment."""
+    ctx = click.get_current_context(silent=True)
+    return chosen_namespaces().only if ctx is not None and ctx.meta.get(NAMED) else None
+
+
+def namespace_option(*, many: bool) -> Callable[[Command], Command]:
+    """Declare the option --namespace. A command need not take it: whatever opens the store looks it up."""
+    if many:
+        purpose = f"Work for this namespace; '{ALL}' is all. May be repeated."
+    else:
+        purpose = f"See and change only what is in this namespace; '{ALL}' is the whole store."
+    return click.option(
+        "--namespace",
+        "namespace_",
+        metavar="NAME",
+        envvar="HOLDFAST_NAMESPACE",
+        show_envvar=True,
+        multiple=many,
+        default=None if many else DEFAULT_NAMESPACE,
+        expose_value=False,
+        callback=_keep_namespace,
+        help=f"{purpose} [default: {DEFAULT_NAMESPACE}]",
+    )
+
+
+def command(
+    *, namespace: Literal["one", "many", "none"] = "one", **settings: Any
+) -> Callable[[Command], click.Command]:
+    """Declare a command that has the options --store, --namespace and --json."""
 
     def declare(fn: Command) -> click.Command:
+        if namespace != "none":
+            fn = namespace_option(many=namespace == "many")(fn)
         store = click.option(
             "--store",
             envvar="HOLDFAST_STORE",
@@ -100,7 +149,6 @@ class RunRequest(NamedTuple):
     priority: int | None
     tags: dict[str, str]
     timeout: float | None
-    namespace: str | None
     app: str | None
 
     def workflow(self) -> Workflow[Any, Any]:
@@ -109,7 +157,6 @@ class RunRequest(NamedTuple):
             "id": self.run_id,
             "priority": self.priority,
             "timeout": self.timeout,
-            "namespace": self.namespace,
         }
         given = {name: value for name, value in settings.items() if value is not None}
         return find_workflow(self.target).using(tags=self.tags, **given)
@@ -151,11 +198,6 @@ def start_options(fn: Command) -> Command:
             metavar="S",
             help="Fail the run if it has not ended after this many seconds.",
         ),
-        click.option(
-            "--namespace",
-            metavar="NAME",
-            help="Start the run in this namespace, which operators can hold apart from others.",
-        ),
         app_option,
     )
     decorated: Command = packed
@@ -171,7 +213,6 @@ class Wanted(NamedTuple):
     states: tuple[str, ...]
     workflow: str | None
     tags: dict[str, str]
-    namespace: str | None
     since: str | None
     until: str | None
     error: str | None
@@ -184,7 +225,6 @@ class Wanted(NamedTuple):
 PREFIX_ARGUMENT = click.argument("prefix", metavar="[PREFIX]", required=False)
 PREFIX_OPTION = click.option("--prefix", metavar="TEXT", help="Only runs whose id begins with this.")
 WORKFLOW_OPTION = click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-NAMESPACE_OPTION = click.option("--namespace", metavar="NAME", help="Only runs in this namespace.")
 FILTER_OPTIONS = (
     click.option(
         "--state",
@@ -216,7 +256,7 @@ def filter_options(fn: Command) -> Command:
         return fn(wanted=wanted, **given)
 
     state, *rest = FILTER_OPTIONS
-    return decorated(packed, PREFIX_ARGUMENT, state, WORKFLOW_OPTION, NAMESPACE_OPTION, *rest)
+    return decorated(packed, PREFIX_ARGUMENT, state, WORKFLOW_OPTION, *rest)
 
 
 def decorated(fn: Command, *options: Callable[[Command], Command]) -> Command:
@@ -260,7 +300,6 @@ def target_options(fn: Command) -> Command:
         run,
         state,
         WORKFLOW_OPTION,
-        NAMESPACE_OPTION,
         *rest,
         PREFIX_OPTION,
         YES_OPTION,
@@ -274,7 +313,7 @@ def target_of(given: dict[str, Any]) -> Target:
     target = Target(given.pop("run_id"), wanted, given.pop("yes"), given.pop("dry_run"))
     if target.run_id is None and not any(wanted):
         raise click.UsageError(
-            "name a RUN, or say which runs are meant: --state, --workflow, --since, --error, --tag, --namespace, --prefix"
+            "name a RUN, or say which runs are meant: --state, --workflow, --since, --error, --tag, --prefix"
         )
     if target.run_id is not None and any(wanted):
         raise click.UsageError("name a RUN, or say by options which runs are meant: not both")
@@ -304,7 +343,7 @@ async def opened(url: str) -> AsyncIterator[Holdfast]:
     """Open the store to look at it or to operate on it. This hosts no role, and makes no file where there is no
     store."""
     demand_file(url)
-    async with Holdfast(url, roles=()) as hf:
+    async with Holdfast(url, roles=(), namespace=chosen_namespaces()) as hf:
         yield hf
 
 

@@ -16,7 +16,12 @@ from holdfast.addresses import shown_address
 from holdfast.client import Holdfast
 from holdfast.commands.errors import DONE, NotLoadable
 from holdfast.commands.event_loop import run_long
-from holdfast.commands.options import app_option, command, label_option
+from holdfast.commands.options import (
+    app_option,
+    chosen_namespaces,
+    command,
+    label_option,
+)
 from holdfast.commands.up import (
     files_argument,
     log_option,
@@ -37,7 +42,7 @@ from holdfast.terminal import output, streams, wording
 from holdfast.terminal.node_view import NodeView, view_for
 
 
-@command()
+@command(namespace="many")
 @files_argument
 @click.option(
     "--min",
@@ -113,7 +118,8 @@ def pool(*, files: tuple[str, ...], log_format: str | None, store: str, as_json:
     with output.stdout_kept(as_json) as stdout:
         if log_format is not None:
             settings.options.append(f"--log-format={log_format}")
-        hf = Holdfast(store, roles=(POOL,))
+        settings.options.extend(f"--namespace={name}" for name in chosen_namespaces().names)
+        hf = Holdfast(store, roles=(POOL,), namespace=chosen_namespaces())
         view = view_for(stdout if as_json else None, lambda: hf.node_id, log_format=log_format)
         return run_long(_run_pool(hf, settings, view, as_json=as_json))
 

@@ -69,16 +69,19 @@ async def _prune(older_s: float, states: tuple[str, ...], dry_run: bool, url: st
     async with opened(url) as hf:
         before = await hf.store.now() - older_s
         if dry_run:
-            return sum([await hf.store.retention.count_old_runs(state, before) for state in states]), 0
+            count = hf.store.retention.count_old_runs
+            return sum([await count(state, before, hf.namespace) for state in states]), 0
         removed = rows = 0
         more = True
         while more:  # after a round that removed runs, their parents can be removed, too
-            runs, gone = await _round(hf.store, states, before)
+            runs, gone = await _round(hf.store, states, before, hf.namespace)
             removed, rows, more = removed + runs, rows + gone, runs > 0
         return removed, rows
 
 
-async def _round(store: Store, states: tuple[str, ...], before: float) -> tuple[int, int]:
+async def _round(
+    store: Store, states: tuple[str, ...], before: float, namespace: str | None
+) -> tuple[int, int]:
     runs = rows = 0
     for state in states:
         after: tuple[float, str] | None = BEGINNING
@@ -91,6 +94,7 @@ async def _round(store: Store, states: tuple[str, ...], before: float) -> tuple[
                 after=after,
                 runs_max=RUNS_MAX,
                 rows_max=DEFAULT.prune_rows_max,
+                namespace=namespace,
             )
             runs, rows, after = runs + done.runs, rows + done.rows, done.after
     return runs, rows

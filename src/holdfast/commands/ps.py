@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
@@ -61,12 +62,13 @@ def ps(
 async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
         everything = limit is None
-        where = wanted.filter(await hf.store.now())
+        where = hf.within_namespace(wanted.filter(await hf.store.now()))
+        is_narrow = msgspec.structs.replace(where, namespace=None).is_narrow
         where.limit = limit or PAGE
         where.has_pages = everything or where.prefix is not None
         runs = await hf.store.reads.runs(where)
         if not runs and where.workflow is not None:
-            await demand_workflow(hf.store, where.workflow)
+            await demand_workflow(hf.store, where.workflow, hf.namespace)
         page = runs
         while everything and len(page) == where.limit:
             where.before = (page[-1].created_at, page[-1].id)
@@ -77,7 +79,7 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
         if as_json:
             output.print_json(
                 [
-                    output.run_object(run)
+                    output.run_object(hf.shown(run))
                     | {
                         "error": output.error_object(run.error),
                         "eta": output.eta_object(expected.get(run.id), now),
@@ -87,12 +89,15 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
             )
             return
         if not runs:
-            output.say("no such run" if where.is_narrow else "no run yet: `holdfast run FILE.py` makes one")
+            output.say("no such run" if is_narrow else "no run yet: `holdfast run FILE.py` makes one")
             return
         gates = GateFacts(
             await hf.store.agents.lanes(), await hf.store.gates.holds(), await hf.store.gates.breakers()
         )
-        rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
+        rows = [
+            (hf.shown(run), hf.shown_text(await _in_short(hf, run, now, expected.get(run.id), gates)))
+            for run in runs
+        ]
     from holdfast.terminal.screen import print_runs  # noqa: PLC0415  only people need it
 
     print_runs(rows, now)

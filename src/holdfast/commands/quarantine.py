@@ -75,7 +75,7 @@ async def _list(run_id: str | None, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
         found = await hf.quarantine()
         if run_id is not None:
-            alike = {one.fingerprint for one in await hf.store.quarantine.quarantined(run_id)}
+            alike = {one.fingerprint for one in await hf.store.quarantine.quarantined(hf.stored(run_id))}
             found = [one for one in found if one.fingerprint in alike]
         now = await hf.store.now()
     if as_json:

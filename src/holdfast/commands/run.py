@@ -13,12 +13,20 @@ from holdfast.addresses import shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import Leaving, leaving, run_long, run_quickly
-from holdfast.commands.options import RunRequest, command, label_option, opened, run_argument, start_options
+from holdfast.commands.options import (
+    RunRequest,
+    chosen_namespaces,
+    command,
+    label_option,
+    opened,
+    run_argument,
+    start_options,
+)
 from holdfast.commands.program import split
 from holdfast.commands.watch import Follower, display_for, follow
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEADLINE, RunRow, RunState, StepKind
+from holdfast.model import DEADLINE, DEFAULT_NAMESPACE, RunRow, RunState, StepKind
 from holdfast.run import RunRows
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -56,7 +64,7 @@ def run(request: RunRequest, labels: tuple[str, ...], store: str, as_json: bool)
     with output.stdout_kept(as_json):
         workflow = request.workflow()
         raw = request.input(workflow)
-        hf = Holdfast(store, labels=labels, app=request.app)
+        hf = Holdfast(store, labels=labels, app=request.app, namespace=chosen_namespaces())
         hf.about = {"files": [split(request.target)[0]]}
         ended = run_long(_run(workflow, raw, hf, as_json, request))
     return _answer(ended, as_json)
@@ -88,14 +96,16 @@ async def _run(
     workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, request: RunRequest
 ) -> RunFollowed:
     with leaving() as leave:
-        known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=request.app))
+        known = await _recorded(
+            workflow, raw, Holdfast(hf.url, roles=(), app=request.app, namespace=hf.namespaces)
+        )
         if known is not None and known.run.state in RUN_ENDED:
             return RunFollowed(known, _code(known.run))
         if known is None and raw is None:
             raw = workflow.shape.from_json("{}")
         notice_full_disk(leave.give_up)
-        hf.only = {known.run.id} if known else set()
-        await hf.open(first=known.run.id if known else None)
+        hf.only = {hf.stored(known.run.id)} if known else set()
+        await hf.open(first=hf.stored(known.run.id) if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
             return await _carry(hf, started, leave, as_json, request.target)
@@ -109,10 +119,10 @@ async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Ho
     if workflow.id is None:
         return None
     async with looking:
-        known = await looking.store.reads.run(workflow.id)
+        known = await looking.store.reads.run(looking.stored(workflow.id))
         if known is None:
             return None
-        _check_same(known, workflow)
+        _check_same(looking.shown(known), workflow)
         if raw is not None:
             # The same input does not start the run a second time. Another input raises Conflict.
             await looking.start_raw(workflow, raw)
@@ -147,18 +157,20 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
             err=True,
         )
     await hf.close()
-    again = f"`{_same_command(target, run_id, hf.url)}` goes on with it"
+    again = f"`{_same_command(target, run_id, hf)}` goes on with it"
     if leave.fault is not None:
         raise StoreFull(f"{leave.fault}; then {again}")
     with suppress(StoreError):
-        async with opened(hf.url) as looking:
+        async with Holdfast(hf.url, roles=(), namespace=hf.namespaces) as looking:
             view = await Follower(looking, run_id).look()
     return RunFollowed(view, leave.code, f"left before its end; {again}")
 
 
-def _same_command(target: str, run_id: str, url: str) -> str:
+def _same_command(target: str, run_id: str, hf: Holdfast) -> str:
     """Return the command that goes on with the run, ready to be pasted. It does not show the password of the store."""
-    words = ["holdfast", "run", target, "--id", run_id]
+    words, url = ["holdfast", "run", target, "--id", run_id], hf.url
+    if hf.namespace not in {DEFAULT_NAMESPACE, os.environ.get("HOLDFAST_NAMESPACE")}:
+        words += ["--namespace", *hf.namespaces.names]
     if url != DEFAULT_STORE and url != os.environ.get("HOLDFAST_STORE"):
         words += ["--store", shown_address(url)]
     return shlex.join(words)
@@ -175,7 +187,9 @@ def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
         node = hf.node
         if taken_by == node.id or node.scheduler is None:
             return
-        if view.run.owner == node.id or (view.run.owner is None and await node.claim_one(view.run.id)):
+        if view.run.owner == node.id or (
+            view.run.owner is None and await node.claim_one(hf.stored(view.run.id))
+        ):
             taken_by = node.id
 
     return nudge

@@ -14,6 +14,7 @@ from holdfast.terminal import output
 from holdfast.terminal.page import Page, page_object
 
 STEPS_SHOWN = 100
+JOURNAL_SHOWN = 100
 
 
 @command()
@@ -44,15 +45,16 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
 async def _read(run_id: str, store: str) -> Page:
     async with opened(store) as hf:
         run: Handle[Any] = hf.run(run_id)
-        view = await run.rows()
+        rows, reads, stored = await run.stored_rows(), hf.store.reads, hf.stored(run_id)
+        ahead = await outlook(hf.store, rows.run, rows.steps, hf.config)
         return Page(
-            view,
-            await hf.store.reads.signals(run_id),
-            await hf.store.reads.children(run_id),
-            await hf.store.reads.started_runs(run_id),
-            await hf.store.reads.journal(run_id),
+            rows.shown(hf.namespace),
+            await reads.signals(stored),
+            [hf.shown(row) for row in await reads.children(stored)],
+            [hf.shown(row) for row in await reads.started_runs(stored)],
+            await hf.desk.journal_of(hf.who, run_id, JOURNAL_SHOWN),
             await run.why(),
             await hf.store.now(),
-            await outlook(hf.store, view.run, view.steps, hf.config),
-            await hf.store.reads.log_counts(run_id),
+            ahead.shown(hf.namespace),
+            await reads.log_counts(stored),
         )

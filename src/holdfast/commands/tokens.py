@@ -30,7 +30,7 @@ NAME_MAX = 200
 ONCE = "this is the only time that it is shown"
 
 
-@command()
+@command(namespace="none")
 @click.argument("act", type=click.Choice(ACTS), default="list", metavar="[list|create|rotate|revoke]")
 @click.argument("token_id", required=False, metavar="[ID]")
 @click.option("--role", type=click.Choice([str(role) for role in Role]), help="What the token may do.")

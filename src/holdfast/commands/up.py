@@ -16,10 +16,18 @@ from holdfast.client import Holdfast
 from holdfast.commands import program
 from holdfast.commands.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.commands.event_loop import leaving, run_long
-from holdfast.commands.options import Command, alerts_option, app_option, command, label_option
+from holdfast.commands.options import (
+    Command,
+    alerts_option,
+    app_option,
+    chosen_namespaces,
+    command,
+    label_option,
+)
 from holdfast.config import DEFAULT, Config, OnBug
 from holdfast.errors import InvalidSettings, StoreError, StoreUnreachable
 from holdfast.model import ROLES, SERVER
+from holdfast.namespaces import ALL, Namespaces
 from holdfast.pool import badge
 from holdfast.terminal import output
 from holdfast.terminal.node_view import NodeStatus, NodeView, view_for
@@ -150,7 +158,7 @@ def listen_options(port: int | None, purpose: str) -> Callable[[Command], Comman
     return declare
 
 
-@command()
+@command(namespace="many")
 @files_argument
 @label_option
 @steps_option
@@ -206,7 +214,7 @@ def up(
     )
 
 
-@command()
+@command(namespace="many")
 @files_argument
 @log_option
 @on_bug_option
@@ -230,7 +238,7 @@ def scheduler(
     return _serve(files, ("scheduler",), store, as_json, config=config, app=app, log_format=log_format)
 
 
-@command()
+@command(namespace="many")
 @files_argument
 @label_option
 @steps_option
@@ -279,7 +287,7 @@ def agent(
     )
 
 
-@command()
+@command(namespace="none")
 @alerts_option
 @keep_option
 @log_option
@@ -298,7 +306,7 @@ def supervisor(
     return _serve((), ("supervisor",), store, as_json, config=config, alerts=alerts, log_format=log_format)
 
 
-@command()
+@command(namespace="many")
 @click.argument("files", nargs=-1, metavar="[FILE…]")
 @listen_options(8080, "Listen on this port.")
 @log_option
@@ -351,7 +359,11 @@ def _serve(
             )
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: there is no step here: mark a function with @step")
-        hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts, app=app)
+        # A supervisor alone works for all namespaces, whatever the environment names.
+        namespaces = Namespaces((ALL,)) if tuple(roles) == ("supervisor",) else chosen_namespaces()
+        hf = Holdfast(
+            store, roles=roles, labels=labels, config=config, alerts=alerts, app=app, namespace=namespaces
+        )
         hf.about = {"files": list(files), **(about or {})}
         view = view_for(stdout if as_json else None, lambda: hf.node_id, log_format=log_format)
         if pipe is not None:
@@ -448,7 +460,7 @@ async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Fut
         if not view.wants_status:
             continue
         try:
-            leader, runs = await store.leader.leader(), await store.reads.runs_by_state()
+            leader, runs = await store.leader.leader(), await store.reads.runs_by_state(hf.namespace)
         except StoreError as error:
             view.trouble(str(error))
             continue

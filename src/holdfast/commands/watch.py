@@ -45,15 +45,15 @@ class Follower:
         self.clock.learn(self._hf.environment.monotonic(), now)
 
     async def look(self) -> RunRows:
-        store = self._hf.store
-        run = await store.reads.run(self.run_id)
-        if run is None:
+        store, stored = self._hf.store, self._hf.stored(self.run_id)
+        run = await store.reads.run(stored)
+        if run is None or not self._hf.sees(stored):
             raise unknown_run(self.run_id)
         for n in [n for n in self._steps if n <= run.base_n]:
             del self._steps[n]  # the run continued as new, and its earlier history is gone
         after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
         after = max(self._steps, default=0) if after is None else after - 1
-        while page := await store.reads.steps(self.run_id, after=after, limit=PAGE):
+        while page := await store.reads.steps(stored, after=after, limit=PAGE):
             self._steps.update((step.n, step) for step in page)
             after = page[-1].n
             if len(page) < PAGE:
@@ -62,9 +62,9 @@ class Follower:
         mark = sum(step.attempt + step.losses for step in steps)
         attempts = self._view.attempts if self._view else []
         if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
-            attempts, self._attempts_mark = await store.reads.attempts(self.run_id), mark
+            attempts, self._attempts_mark = await store.reads.attempts(stored), mark
         self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
-        return self._view
+        return self._view.shown(self._hf.namespace)
 
     async def _look_ahead(self, run: RunRow, steps: list[StepRow]) -> Outlook:
         at = self._hf.environment.monotonic()

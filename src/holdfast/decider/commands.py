@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.codec import Payload, Shape
 from holdfast.model import ChildUndo, LogPart, NewSignal, StepKind
+from holdfast.namespaces import bare
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
@@ -33,7 +34,17 @@ class ChildRun(msgspec.Struct, frozen=True):
     """The parent only starts this run, and does not wait for it."""
 
 
-RUN_ID = Payload(str, "the id of a run")
+class _RunId(Payload):
+    """The id of a run as the code in its namespace sees it."""
+
+    def decode(self, raw: bytes) -> Any:
+        return bare(super().decode(raw))
+
+    def decode_whole(self, raw: bytes, *, typed: bool = True) -> Any:
+        return self.decode(raw)
+
+
+RUN_ID = _RunId(str, "the id of a run")
 """How the result of a step that starts a run is read."""
 
 

@@ -31,7 +31,7 @@ from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.mailbox import Mailbox
 from holdfast.decider.markers import Markers
 from holdfast.decider.updates import Serving, Updates
-from holdfast.errors import Drift, HoldfastError, StepFailed
+from holdfast.errors import Drift, HoldfastError, InvalidInput, StepFailed, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.log_buffer import LogBuffer, LogLimits, line_of
 from holdfast.model import (
@@ -50,6 +50,7 @@ from holdfast.model import (
     StepState,
     undo_key,
 )
+from holdfast.namespaces import BETWEEN, namespace_of, stored
 
 if TYPE_CHECKING:
     from holdfast.workflow.signal import Signal as AuthoredSignal
@@ -436,9 +437,14 @@ class Decider:
         raw, arguments = shape.checked(args, kwargs, self.payload_max)
         loop = self._loop
         key = loop.branch().name(workflow.label)
+        if workflow.namespace not in {None, self.namespace}:
+            raise WorkflowError(
+                f"{workflow.name}: a run that a workflow starts is in the namespace of that workflow's run, which is "
+                f"{self.namespace!r}, not {workflow.namespace!r}"
+            )
         child = ChildRun(
             workflow,
-            workflow.id if workflow.id is not None else f"{self.run_id}/{key}",
+            f"{self.run_id}/{key}" if workflow.id is None else stored(self.namespace, workflow.id),
             workflow.priority,
             workflow.timeout_s,
             dict(workflow.tags),
@@ -654,12 +660,22 @@ class Decider:
         if self._recorded is None:
             self._recorded = Recorded()
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the run. All that its code names is in it."""
+        return namespace_of(self.run_id)
+
     def send(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
-        """Send a signal to another run, in the commit of this turn."""
+        """Send a signal to another run of the same namespace, in the commit of this turn."""
+        if BETWEEN in run_id:
+            raise InvalidInput(
+                f"{name}.send: {run_id!r} cannot be a run's id: no run of a namespace has // in its id"
+            )
         path = self._loop.branch().name(f"{name}.send")
         if not self._replaying:
+            receiver = stored(self.namespace, run_id)
             self._sends.append(
-                NewSignal(run_id, name, f"{self._heritage.sender}/{path}" if key is None else key, payload)
+                NewSignal(receiver, name, f"{self._heritage.sender}/{path}" if key is None else key, payload)
             )
 
     def set_progress(self, fraction: float | None, note: str) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.access import STORE_WIDE, Act, Identity, Kind, local
-from holdfast.access.tokens import identity_of, is_good, is_namespace, read
+from holdfast.access.tokens import identity_of, is_good, read
 from holdfast.actor import actor
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -22,6 +22,7 @@ from holdfast.errors import Forbidden, StoreError
 from holdfast.http.reader import header
 from holdfast.http.refusals import Refusal
 from holdfast.model import DEFAULT_NAMESPACE
+from holdfast.namespaces import is_namespace
 from holdfast.store.tokens import Tokens
 
 NAMESPACE_HEADER = "holdfast-namespace"
@@ -30,7 +31,7 @@ KNOWN_S = 1.0
 KNOWN_MAX = 10_000
 USED_EVERY_S = 3600.0
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-NEEDS_NO_NAMESPACE = STORE_WIDE | {Act.KNOW_SELF, Act.READ_WORKFLOWS}
+NEEDS_NO_NAMESPACE = STORE_WIDE | {Act.KNOW_SELF}
 
 
 class Known(NamedTuple):
@@ -153,7 +154,7 @@ def authorised(
         return who.within(DEFAULT_NAMESPACE)
     if len(who.namespaces) == 1 and not who.has_all:
         return who.within(next(iter(who.namespaces)))
-    if act in NEEDS_NO_NAMESPACE or not needs_namespace:
+    if act in NEEDS_NO_NAMESPACE or (who.has_all and not needs_namespace):
         return who
     raise Refusal(
         "invalid",

@@ -11,6 +11,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import NodeRow
+from holdfast.namespaces import ALL, bare
 from holdfast.pool import badge
 from holdfast.pool.badge import Badge
 from holdfast.pool.fleet import Fleet, FleetAgent, StopMode
@@ -48,7 +49,7 @@ class Pool:
         self._environment, self._config, self._on_event = environment, config, on_event
         self._count = 0
         """How many times an agent was started, or should have been. Its number is an agent's name."""
-        self._offers: tuple[frozenset[str], frozenset[str]] | None = None
+        self._offers: tuple[frozenset[str], frozenset[str], bool] | None = None
         """(steps, labels) of the agent that came up last. This is what the pool can serve."""
         self.strength = Strength(least, most, wanted=least)
         self.load: Load | None = None
@@ -150,11 +151,11 @@ class Pool:
         members = tuple(self._updated(member, nodes.get(member.name), at) for member in self.strength.members)
         self.strength = self.strength._replace(members=members)
         if self._offers is not None:
-            steps, labels = self._offers
+            steps, labels, is_for_all = self._offers
             lanes = [
                 lane.id
                 for lane in await store.agents.lanes()
-                if lane.name in steps and labels.issuperset(lane.needs)
+                if (bare(lane.name) if is_for_all else lane.name) in steps and labels.issuperset(lane.needs)
             ]
             backlog = await store.agents.backlog(lanes, self._config.pool_backlog_max)
             waited_s = 0.0 if backlog.since is None else max(0.0, now - backlog.since)
@@ -170,7 +171,11 @@ class Pool:
             return member._replace(live=False, lost_since=lost_since)
         node, offers = found
         if not member.came_up:
-            self._offers = frozenset(offers.get("steps", ())), frozenset(offers.get("labels", ()))
+            self._offers = (
+                frozenset(offers.get("steps", ())),
+                frozenset(offers.get("labels", ())),
+                ALL in offers.get("namespaces", ()),
+            )
             took_s = at - member.started_at
             more = {"agent": member.name, "node": node.id, "pid": node.pid, "seconds": round(took_s, 3)}
             message = f"agent {member.name} (pid {node.pid}) is at work after {took_s:.1f} s"

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
 from holdfast.config import Config
 from holdfast.decider.decider import Decider
 from holdfast.decider.undo_plan import Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
 from holdfast.log_buffer import LogLimits
-from holdfast.model import RunState
+from holdfast.model import DEFAULT_NAMESPACE, RunRow, RunState, StepRow
+from holdfast.namespaces import shown
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.schedulers import Schedulers
 from holdfast.workflow import registry
 from holdfast.workflow.pages import code_of
 from holdfast.workflow.workflow import Workflows
+
+
+def bare_steps(run: RunRow, steps: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the steps of a run with the names that its code has for them."""
+    if run.namespace == DEFAULT_NAMESPACE:
+        return steps
+    return [replace(step, name=shown(run.namespace, step.name)) for step in steps]
 
 
 async def replayed(
@@ -41,7 +53,7 @@ async def replayed(
             on_bug=config.on_bug,
         )
     try:
-        decider.replay(claimed.steps, delivered)
+        decider.replay(bare_steps(run, claimed.steps), delivered)
     except HoldfastError:
         decider.close()
         raise

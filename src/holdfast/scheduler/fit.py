@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from holdfast.decider.commands import Turn
 from holdfast.decider.decider import Decider
 from holdfast.decider.history import described, unreadable
@@ -16,6 +18,8 @@ from holdfast.decider.undo_plan import Undoing
 from holdfast.errors import Bug, Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow
+from holdfast.namespaces import bare
+from holdfast.scheduler.driver import bare_steps
 from holdfast.store.answers import ClaimedRun
 from holdfast.workflow.pages import code_of
 from holdfast.workflow.step import Step
@@ -67,7 +71,8 @@ def fit(
 ) -> Fit:
     """Return where this run does not fit the workflows and steps that are loaded, and its markers. Each of its children
     is a run of its own that is checked for itself, also while it is undone."""
-    run = history.run
+    run = replace(history.run, workflow=bare(history.run.workflow))
+    history = ClaimedRun(run, list(bare_steps(run, history.steps)), history.signals, history.inherited)
     if _is_undoing(run):
         return Fit(_undos(history, find, lanes), {})
     workflow = code_of(workflows.get((run.workflow, run.version)), run.input)

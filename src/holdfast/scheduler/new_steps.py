@@ -15,7 +15,8 @@ from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider.commands import Issue
 from holdfast.environment import StoreClock
-from holdfast.model import ChildUndo, NewRun, StepKind, StepState
+from holdfast.model import DEFAULT_NAMESPACE, ChildUndo, NewRun, StepKind, StepState
+from holdfast.namespaces import Namespaces, stored
 from holdfast.scheduler.owned_run import Owned, Seat, SeatedStep
 from holdfast.store.operations import Hop, NewStep
 from holdfast.store.schedulers import LaneKey, Schedulers
@@ -30,23 +31,29 @@ class LaneNumbers:
         self._store = store
         self.numbers: dict[LaneKey, int] = {}
 
-    def know(self, issues: Sequence[Issue]) -> bool:
+    def know(self, issues: Sequence[Issue], namespace: str) -> bool:
         """True if the lanes of all these steps have a number here."""
-        return all(issue.step is None or lane_key(issue.step) in self.numbers for issue in issues)
+        return all(issue.step is None or lane_key(issue.step, namespace) in self.numbers for issue in issues)
 
-    async def learn(self) -> None:
+    async def learn(self, namespaces: Namespaces) -> None:
         """Get the numbers for the lanes of all declared steps, with the needs that they declare."""
-        await self.number(registry.steps.values())
+        named = (DEFAULT_NAMESPACE,) if namespaces.is_all else namespaces.names
+        await self.number((step, namespace) for namespace in named for step in registry.steps.values())
 
-    async def number(self, steps: Iterable[Step[Any, Any]]) -> None:
-        """Get the numbers for the lanes of these steps. The store adds the lanes it does not have."""
-        missing = [lane for lane in dict.fromkeys(map(lane_key, steps)) if lane not in self.numbers]
+    async def number(self, steps: Iterable[tuple[Step[Any, Any], str]]) -> None:
+        """Get the numbers for the lanes of these steps of runs of these namespaces. The store adds the lanes it does
+        not have."""
+        lanes = dict.fromkeys(lane_key(step, namespace) for step, namespace in steps)
+        missing = [lane for lane in lanes if lane not in self.numbers]
         if missing:
             self.numbers.update(zip(missing, await self._store.number_lanes(missing), strict=True))
 
 
-def lane_key(step: Step[Any, Any]) -> LaneKey:
-    return step.name, step.needs, step.undo_name, step.depends
+def lane_key(step: Step[Any, Any], namespace: str) -> LaneKey:
+    """Return what the steps of one lane have in common. Lanes belong to a namespace, because their names do."""
+    if namespace == DEFAULT_NAMESPACE:
+        return step.name, step.needs, step.undo_name, step.depends
+    return stored(namespace, step.name), step.needs, step.undo_name, stored(namespace, step.depends)
 
 
 class Issuing:
@@ -60,36 +67,37 @@ class Issuing:
     ) -> None:
         self.lanes = lanes
         self._seat, self._clock, self._config, self._set_timer = seat, clock, config, set_timer
-        self.unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
-        """Rows of the next hop whose lane has no number here yet."""
+        self.unnumbered: list[tuple[NewStep, Step[Any, Any], str]] = []
+        """Rows of the next hop whose lane has no number here yet, each with its step and the run's namespace."""
 
     def issue(self, owned: Owned, hop: Hop, issues: list[Issue], seated: list[SeatedStep]) -> list[NewStep]:
         """Return the rows for these steps. Add child runs to the hop, and steps that this node's agent
         executes to `seated`."""
         rows: list[NewStep] = []
-        seat, numbers = self._seat, self.lanes.numbers
+        seat, numbers, namespace = self._seat, self.lanes.numbers, owned.namespace
+        is_plain = namespace == DEFAULT_NAMESPACE
         if owned.trace is not None:
             now = self._clock.now()
             for issue in issues:
                 if issue.kind is not StepKind.MARKER:
-                    owned.trace.issued(issue.n, issue.name, now)
+                    owned.trace.issued(issue.n, step_name(namespace, issue.kind, issue.name), now)
         for issue in issues:
             step = issue.step
-            lane = 0 if step is None else numbers.get(lane_key(step), 0)
+            lane = 0 if step is None else numbers.get(lane_key(step, namespace), 0)
             if step is not None and issue.kind is StepKind.CALL:
                 is_seated = (
                     not issue.after_stop
                     and seat is not None
-                    and seat.reserve(issue, owned.workflow, owned.namespace)
+                    and seat.reserve(issue, owned.workflow, namespace)
                 )
                 if is_seated:
-                    seated.append(SeatedStep(owned.run_id, issue.n, issue, owned.workflow, owned.namespace))
+                    seated.append(SeatedStep(owned.run_id, issue.n, issue, owned.workflow, namespace))
                     owned.mine.add(issue.n)
                 row = NewStep(
                     issue.n,
                     issue.key,
                     issue.kind,
-                    issue.name,
+                    issue.name if is_plain else stored(namespace, issue.name),
                     lane,
                     StepState.RUNNING if is_seated else StepState.READY,
                     owned.priority + step.priority,
@@ -126,8 +134,13 @@ class Issuing:
                 hop.effects = [*hop.effects, (issue.n, issue.effect)]
             rows.append(row)
             if step is not None and lane == 0:
-                self.unnumbered.append((row, step))
+                self.unnumbered.append((row, step, namespace))
         return rows
+
+
+def step_name(namespace: str, kind: StepKind, name: str) -> str:
+    """Return the name that a step's row has. Calls have stored names: agents claim, count and hold them by these."""
+    return stored(namespace, name) if kind is StepKind.CALL else name
 
 
 def is_derived(child: NewRun) -> bool:
@@ -145,7 +158,7 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
     assert child is not None
     return NewRun(
         child.id,
-        child.workflow.name,
+        stored(owned.namespace, child.workflow.name),
         child.workflow.version,
         issue.input or b"",
         issue.digest or b"",

@@ -34,6 +34,7 @@ from holdfast.model import (
     StepKind,
     StepState,
 )
+from holdfast.namespaces import DEFAULT_ONLY, Namespaces, stored
 from holdfast.scheduler.driver import replayed
 from holdfast.scheduler.hops import cancelled_without_code, complete, is_empty
 from holdfast.scheduler.landmarks import TraceSampler
@@ -89,13 +90,14 @@ class Scheduler:
         config: Config,
         durations: DurationCounts,
         only: set[str] | None = None,
+        namespaces: Namespaces = DEFAULT_ONLY,
     ) -> None:
-        """`durations` is where the node counts how long things take. If `only` is given, the scheduler works only on
+        """`workflows` has the code by stored names. `durations` is where the node counts how long things take. If `only` is given, the scheduler works only on
         these runs. It adds their children to them."""
         self._store, self._node = store, node
         self._submit, self._record, self._ring = host.submit, host.record, host.ring
         self._run_ended, self._updates_answered = host.run_ended, host.updates_answered
-        self._workflows, self._seat = workflows, seat
+        self._workflows, self._seat, self._namespaces = workflows, seat, namespaces
         self._clock, self._config = clock, config
         self._log_limits = LogLimits.of(config.logs_level, config.logs_max_bytes)
         self._durations, self._only = durations, only
@@ -160,7 +162,7 @@ class Scheduler:
             decider.close()
             return False
         turn = decider.take()
-        if not self._issuing.lanes.know(turn.issued):
+        if not self._issuing.lanes.know(turn.issued, run.namespace):
             decider.close()
             return False
         self.runs[run.id] = owned
@@ -176,10 +178,20 @@ class Scheduler:
         only = None if self._only is None else sorted(self._only - self.runs.keys())
         if only == []:
             return 0
-        claimed = await self._store.claim_runs(self._node, list(self._workflows), limit, only)
+        claimed = await self._store.claim_runs(self._node, await self._codes(), limit, only)
         for item in claimed:
             await self._adopt(item)
         return len(claimed)
+
+    async def _codes(self) -> list[tuple[str, str]]:
+        """Return the stored names and versions of the workflows whose runs this node may have. A node for all namespaces
+        asks the store which there are."""
+        if not self._namespaces.is_all:
+            return list(self._workflows)
+        there = await self._store.namespaces()
+        return [
+            (stored(namespace, name), version) for namespace in there for name, version in self._workflows
+        ]
 
     async def claim_one(self, run_id: str) -> bool:
         """Claim this run at once, if nobody owns it. True if this node has it now."""
@@ -413,7 +425,7 @@ class Scheduler:
 
     async def learn_lanes(self) -> None:
         """Get the lane numbers of all declared steps, so that issuing a step needs no question to the store."""
-        await self._issuing.lanes.learn()
+        await self._issuing.lanes.learn(self._namespaces)
 
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
         """Add to the hop what the code did, and submit it."""
@@ -455,7 +467,7 @@ class Scheduler:
 
     async def _number(
         self,
-        rows: list[tuple[NewStep, Step[Any, Any]]],
+        rows: list[tuple[NewStep, Step[Any, Any], str]],
         owned: Owned,
         hop: Hop,
         seated: list[SeatedStep],
@@ -464,9 +476,9 @@ class Scheduler:
         """Submit a hop with steps whose lanes have no number here yet, as soon as they have."""
         try:
             lanes = self._issuing.lanes
-            await lanes.number(step for _, step in rows)
-            for row, step in rows:
-                row.lane = lanes.numbers[lane_key(step)]
+            await lanes.number((step, namespace) for _, step, namespace in rows)
+            for row, step, namespace in rows:
+                row.lane = lanes.numbers[lane_key(step, namespace)]
         except Exception as error:  # noqa: BLE001  if the hop got no answer, the run would stand still
             # The code has gone on, and nothing of that is written. The node that claims the run next replays it.
             self._evict(owned, error, seated)

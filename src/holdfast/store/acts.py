@@ -32,7 +32,7 @@ from holdfast.store.operators import (
     steer,
 )
 from holdfast.store.quarantine import resolve
-from holdfast.store.reads import LAST, RunFilter, filter_values
+from holdfast.store.reads import LAST, RunFilter, each_namespace, filter_values, newest
 from holdfast.store.retries import retried_as
 from holdfast.store.rows import run_of
 from holdfast.store.verbs import Verb
@@ -51,6 +51,8 @@ class NewAct(NamedTuple):
     actor: str
     note: str
     options: ActOptions
+    namespace: str = ""
+    """The namespace of its runs. Empty if it is about the whole store."""
 
 
 class ActReads(Part):
@@ -60,8 +62,10 @@ class ActReads(Part):
         return None if row is None else _act_of(row)
 
     @look
-    async def acts(self, session: Session, limit: int) -> list[ActRow]:
-        """Return the newest acts, newest first."""
+    async def acts(self, session: Session, limit: int, namespace: str | None = None) -> list[ActRow]:
+        """Return the newest acts, newest first: those in this namespace, or all."""
+        if namespace is not None:
+            return [_act_of(row) for row in await session.rows(Verb.acts_in, limit, namespace)]
         return [_act_of(row) for row in await session.rows(Verb.acts, limit)]
 
     @look
@@ -141,18 +145,20 @@ class Acts(CarriedActs):
     async def meant_runs(self, session: Session, where: RunFilter, after: str = "") -> list[MeantRun]:
         """Return runs that a filter means, with what decides whether an act can do something to them. They come newest
         first; those with a prefix come by their ids, after the id `after`."""
-        values = filter_values(where)
-        if where.prefix is None:
-            rows = await session.rows(Verb.meant_runs, *values)
-        else:
-            bounds = (where.prefix, where.prefix + LAST, after)
-            rows = await session.rows(Verb.meant_runs_beginning, *values, *bounds)
-        return [_meant_of(row) for row in rows]
+        if where.prefix is not None:
+            values = (*filter_values(where), where.prefix, where.prefix + LAST, after)
+            return [_meant_of(row) for row in await session.rows(Verb.meant_runs_beginning, *values)]
+        found = [
+            _meant_of(row)
+            for one in await each_namespace(session, where)
+            for row in await session.rows(Verb.meant_runs, *filter_values(one))
+        ]
+        return newest(found, where.limit)
 
     @statement
     async def plan_act(self, session: Session, new: NewAct) -> None:
         options = msgspec.json.encode(new.options).decode()
-        await session.run(Verb.plan_act, new.id, new.verb, new.actor, new.note, options)
+        await session.run(Verb.plan_act, new.id, new.verb, new.actor, new.note, options, new.namespace)
 
     @transaction
     async def add_act_runs(self, session: Session, act_id: str, runs: Sequence[tuple[str, str, int]]) -> int:

@@ -134,13 +134,17 @@ class OutboxAlerts(Leases):
 
 class Alerts(LeaderAlerts, OutboxAlerts):
     @look
-    async def alerts(self, session: Session, limit: int = 100) -> list[Alert]:
-        """Return alerts, cleared ones too, newest first."""
+    async def alerts(self, session: Session, limit: int = 100, namespace: str | None = None) -> list[Alert]:
+        """Return alerts, cleared ones too, newest first: those of this namespace, or of the whole store."""
+        if namespace is not None:
+            return [Alert(*row) for row in await session.rows(Verb.alerts_in, limit, namespace)]
         return [Alert(*row) for row in await session.rows(Verb.alerts, limit)]
 
     @look
-    async def open_alerts(self, session: Session, limit: int) -> list[Alert]:
-        """Return open alerts, newest first."""
+    async def open_alerts(self, session: Session, limit: int, namespace: str | None = None) -> list[Alert]:
+        """Return open alerts, newest first: those of this namespace, or of the whole store."""
+        if namespace is not None:
+            return [Alert(*row) for row in await session.rows(Verb.open_alerts_in, limit, namespace)]
         return [Alert(*row) for row in await session.rows(Verb.open_alerts, limit)]
 
     @look
@@ -149,8 +153,12 @@ class Alerts(LeaderAlerts, OutboxAlerts):
         return [Delivery(*row) for row in await session.rows(Verb.deliveries, list(alert_ids))]
 
     @transaction
-    async def clear_alert(self, session: Session, alert_id: int, actor: str) -> bool:
-        """Clear an alert for an operator. Return False if it is not open."""
+    async def clear_alert(
+        self, session: Session, alert_id: int, actor: str, namespace: str | None = None
+    ) -> bool:
+        """Clear an alert for an operator. Return False if it is not open, or not in this namespace."""
+        if namespace is not None and await session.row(Verb.alert_in, alert_id, namespace) is None:
+            return False
         cleared = await session.all(Verb.clear_alerts, [(alert_id,)])
         if not cleared:
             return False

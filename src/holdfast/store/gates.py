@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.breaker import BreakerChange, BreakerLook
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
+from holdfast.namespaces import stored
 from holdfast.store.answers import ClaimedStep, Observation, Probes, ShutGates
 from holdfast.store.claims import StepClaim
 from holdfast.store.database import Part, Session, StoreCall, leading, look, transaction
@@ -83,9 +84,8 @@ class LeaderGates(SeenGates):
         if not await session.run(Verb.change_breaker, *values):
             return False
         if change.journalled:
-            note = f"{name}: {change.note}".strip(": ")
-            entry = ("supervisor", f"breaker {change.state}", None, None, note)
-            await session.each(Verb.journal_add, [entry])
+            note = f"{name}: {change.note}"
+            await _journal(session, "supervisor", f"breaker {change.state}", note, name)
         return True
 
     @leading(False)
@@ -110,7 +110,7 @@ class OperatorGates(AgentGates, LeaderGates):
         """Add a hold. Return False if there was one already."""
         if not await session.run(Verb.add_hold, scope, value, actor, note):
             return False
-        await _journal(session, actor, "hold", f"{scope} {value}: {note}")
+        await _journal(session, actor, "hold", f"{scope} {value}: {note}", _about(scope, value))
         return True
 
     @transaction
@@ -120,7 +120,7 @@ class OperatorGates(AgentGates, LeaderGates):
         """Remove a hold. Return False if there was none."""
         if not await session.run(Verb.remove_hold, scope, value):
             return False
-        await _journal(session, actor, "release", f"{scope} {value}: {note}")
+        await _journal(session, actor, "release", f"{scope} {value}: {note}", _about(scope, value))
         return True
 
     @transaction
@@ -130,7 +130,7 @@ class OperatorGates(AgentGates, LeaderGates):
         """Open or close a breaker by hand. It stays so until an operator resets it."""
         row = await session.row(Verb.force_breaker, name, state, actor, note)
         assert row is not None
-        await _journal(session, actor, f"breaker {state}", f"{name}: by hand: {note}")
+        await _journal(session, actor, f"breaker {state}", f"{name}: by hand: {note}", name)
         return breaker_of(row)
 
     @transaction
@@ -140,7 +140,7 @@ class OperatorGates(AgentGates, LeaderGates):
         row = await session.row(Verb.reset_breaker, name, actor, note)
         if row is None:
             return None
-        await _journal(session, actor, "breaker reset", f"{name}: {note}")
+        await _journal(session, actor, "breaker reset", f"{name}: {note}", name)
         return breaker_of(row)
 
 
@@ -156,5 +156,12 @@ def _added_up(tallies: Sequence[Observation]) -> list[Observation]:
     return sorted(found.values(), key=lambda one: (one.name, one.round or 0))
 
 
-async def _journal(session: Session, actor: str, verb: str, note: str) -> None:
-    await session.each(Verb.journal_add, [(actor, verb, None, None, note.strip(": "))])
+def _about(scope: HoldScope, value: str) -> str | None:
+    """Return the stored name of what a hold is about. None if that is the whole store."""
+    if scope is HoldScope.NAMESPACE:
+        return stored(value, "") or value
+    return None if scope is HoldScope.ALL else value
+
+
+async def _journal(session: Session, actor: str, verb: str, note: str, about: str | None) -> None:
+    await session.run(Verb.journal_about, actor, verb, about, note.strip(": "))

@@ -9,9 +9,9 @@ from holdfast.store.verbs import Verb
 
 class LeaderQuarantine(Part):
     @look
-    async def quarantine(self, session: Session, limit: int) -> list[Poison]:
-        """Return what is in quarantine, grouped by fingerprint, the oldest first."""
-        return [Poison(*row) for row in await session.rows(Verb.quarantine, limit)]
+    async def quarantine(self, session: Session, limit: int, namespace: str | None = None) -> list[Poison]:
+        """Return what is in quarantine, grouped by fingerprint, the oldest first: in this namespace, or everywhere."""
+        return [Poison(*row) for row in await session.rows(Verb.quarantine, limit, namespace)]
 
     async def stick_quarantined(self, epoch: int, limit: int) -> int:
         """Make runs stuck that wait for nothing but steps in quarantine. Return how many. Steps that have left
@@ -58,11 +58,12 @@ class Quarantine(LeaderQuarantine):
         actor: str,
         note: str,
         limit: int,
+        namespace: str | None = None,
     ) -> int:
         """Apply an operator's decision to up to `limit` steps in quarantine. Return how many.
 
         It is about steps that went into quarantine until `before`, with this fingerprint if one is given, and of this
-        run if one is given. `act` is one of: `release` them with fresh budgets, `skip` them with this result, `fail`
+        run and in this namespace if those are given. `act` is one of: `release` them with fresh budgets, `skip` them with this result, `fail`
         them. Their runs go on.
         """
         return await resolve(
@@ -75,6 +76,7 @@ class Quarantine(LeaderQuarantine):
             actor=actor,
             note=note,
             limit=limit,
+            namespace=namespace,
         )
 
 
@@ -89,9 +91,10 @@ async def resolve(
     actor: str,
     note: str,
     limit: int,
+    namespace: str | None = None,
 ) -> int:
     """Apply a decision to steps in quarantine. See `resolve_quarantine`."""
-    found = await session.rows(Verb.to_resolve, fingerprint, run_id, before, limit)
+    found = await session.rows(Verb.to_resolve, fingerprint, run_id, before, limit, namespace)
     # A run that the operator named goes on even if none of its steps is in quarantine any more.
     runs = sorted({row[0] for row in found} | ({run_id} if run_id is not None else set()))
     await session.rows(Verb.lock_runs, runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -54,7 +54,22 @@ class Reads(Part):
     @long_look
     async def runs(self, session: Session, where: RunFilter) -> list[RunRow]:
         """Return the runs that match, newest first."""
-        return [run_of(row) for row in await session.rows(*_asked(where))]
+        if where.prefix is not None:
+            bounds = (where.prefix, where.prefix + LAST)
+            return [
+                run_of(row) for row in await session.rows(Verb.runs_beginning, *filter_values(where), *bounds)
+            ]
+        found = [
+            run_of(row)
+            for one in await each_namespace(session, where)
+            for row in await session.rows(Verb.runs, *filter_values(one))
+        ]
+        return newest(found, where.limit)
+
+    @look
+    async def namespaces(self, session: Session) -> list[str]:
+        """Return the namespaces that have runs, by name."""
+        return [row[0] for row in await session.rows(Verb.namespaces)]
 
     @look
     async def ended_runs(self, session: Session, run_ids: Sequence[str]) -> list[RunRow]:
@@ -67,8 +82,9 @@ class Reads(Part):
         return [row[0] for row in await session.rows(Verb.unknown_runs, list(run_ids))]
 
     @long_look
-    async def runs_by_state(self, session: Session) -> dict[str, int]:
-        return dict(await session.rows(Verb.runs_by_state))
+    async def runs_by_state(self, session: Session, namespace: str | None = None) -> dict[str, int]:
+        """Return how many runs of this namespace, or of the whole store, are in each state."""
+        return dict(await session.rows(Verb.runs_by_state, namespace))
 
     @look
     async def steps(
@@ -138,10 +154,14 @@ class Reads(Part):
         return (await inherited(session, [run_id])).get(run_id, [])
 
     @look
-    async def journal(self, session: Session, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
-        """Return the journal of this run, or of the whole store, newest entries first."""
+    async def journal(
+        self, session: Session, run_id: str | None, limit: int = 100, namespace: str | None = None
+    ) -> list[JournalEntry]:
+        """Return the journal of this run, of this namespace, or of the whole store, newest entries first."""
         rows: list[Row]
-        if run_id is None:
+        if run_id is None and namespace is not None:
+            rows = await session.rows(Verb.journal_in, limit, namespace)
+        elif run_id is None:
             rows = await session.rows(Verb.journal, limit)
         else:
             rows = await session.rows(Verb.journal_of_run, run_id, limit)
@@ -157,13 +177,28 @@ LAST = "\U0010ffff"
 """Sorts after every character that an id can have."""
 
 
-def _asked(where: RunFilter) -> tuple[Any, ...]:
-    """Return the verb that finds these runs, and its values. A beginning of an id is found by the primary key,
-    everything else by the time."""
-    values = filter_values(where)
-    if where.prefix is None:
-        return Verb.runs, *values
-    return Verb.runs_beginning, *values, where.prefix, where.prefix + LAST
+class Dated(Protocol):
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def id(self) -> str: ...
+
+
+D = TypeVar("D", bound=Dated)
+
+
+async def each_namespace(session: Session, where: RunFilter) -> list[RunFilter]:
+    """Return the filter for each namespace that it means. Lists are read one namespace at a time, from one index range
+    each."""
+    if where.namespace is not None:
+        return [where]
+    there = [row[0] for row in await session.rows(Verb.namespaces)]
+    return [msgspec.structs.replace(where, namespace=namespace) for namespace in there]
+
+
+def newest(found: list[D], limit: int) -> list[D]:
+    """Return the newest of what was found in several namespaces, newest first."""
+    return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)[:limit]
 
 
 def filter_values(where: RunFilter) -> tuple[Any, ...]:

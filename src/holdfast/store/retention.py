@@ -33,14 +33,16 @@ class Retention(Part):
         after: tuple[float, str],
         runs_max: int,
         rows_max: int,
+        namespace: str | None = None,
     ) -> Pruned:
         """Remove one batch of old runs, with their steps, attempts, logs, signals and journal.
 
         It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It
         removes those that have no children, that no step has joined, and that no open run may still undo or go on from.
-        It stops after about `rows_max` rows. Nothing is removed if the epoch is over. An operator has no epoch.
+        It stops after about `rows_max` rows. Nothing is removed if the epoch is over. An operator has no epoch, and may
+        prune one namespace.
         """
-        if not await self._any(Verb.old_runs, state, before, *after, 1):
+        if not await self._any(Verb.old_runs, state, before, *after, 1, namespace):
             return Pruned(0, 0, None)
         return await self._prune(
             epoch,
@@ -50,6 +52,7 @@ class Retention(Part):
             after=after,
             runs_max=runs_max,
             rows_max=rows_max,
+            namespace=namespace,
         )
 
     @transaction
@@ -64,11 +67,12 @@ class Retention(Part):
         after: tuple[float, str],
         runs_max: int,
         rows_max: int,
+        namespace: str | None = None,
     ) -> Pruned:
         if epoch is not None and await session.row(Verb.leads, LEADER, epoch) is None:
             return Pruned(0, 0, None)
         await session.by_index()
-        old = await session.rows(Verb.old_runs, state, before, *after, runs_max)
+        old = await session.rows(Verb.old_runs, state, before, *after, runs_max, namespace)
         last = (old[-1][1], old[-1][0]) if len(old) == runs_max else None
         wanted = [row[0] for row in await session.rows(Verb.prunable, [row[0] for row in old])]
         joined = {row[0] for row in await session.rows(Verb.joined, wanted)}
@@ -86,9 +90,11 @@ class Retention(Part):
         return Pruned(runs, rows + runs, last)
 
     @long_look
-    async def count_old_runs(self, session: Session, state: str, before: float) -> int:
-        """Return how many runs ended in `state` before `before`."""
-        return int(await session.value(Verb.count_old_runs, state, before))
+    async def count_old_runs(
+        self, session: Session, state: str, before: float, namespace: str | None = None
+    ) -> int:
+        """Return how many runs ended in `state` before `before`, in this namespace or in the whole store."""
+        return int(await session.value(Verb.count_old_runs, state, before, namespace))
 
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         """Remove alerts that were cleared before `before`, with their deliveries. Return how many."""

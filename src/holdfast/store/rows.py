@@ -120,4 +120,4 @@ def tags_text(run: NewRun) -> str | None:
 
 def alert_row(alert: NewAlert) -> tuple[Any, ...]:
     """Return the values of `raise_alerts`."""
-    return (alert.kind, alert.level, alert.key, alert.run_id, alert.message, alert.times)
+    return (alert.kind, alert.level, alert.key, alert.run_id, alert.message, alert.times, alert.about)

@@ -95,6 +95,11 @@ class Schedulers(Part):
         return Answer.ACCEPTED
 
     @look
+    async def namespaces(self, session: Session) -> list[str]:
+        """Return the namespaces that have runs, by name."""
+        return [row[0] for row in await session.rows(Verb.namespaces)]
+
+    @look
     async def lanes(self, session: Session) -> list[Lane]:
         return [lane_of(row) for row in await session.rows(Verb.lanes)]
 

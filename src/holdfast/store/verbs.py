@@ -164,6 +164,9 @@ class Verb(StrEnum):
     log_alerts = auto()
     alerts = auto()
     open_alerts = auto()
+    alerts_in = auto()
+    open_alerts_in = auto()
+    alert_in = auto()
     open_alerts_of = auto()
     deliveries = auto()
     unrouted_alerts = auto()
@@ -210,6 +213,7 @@ class Verb(StrEnum):
     unstick = auto()
     retry_now = auto()
     journal_add = auto()
+    journal_about = auto()
 
     # acts.sql
     meant_runs = auto()
@@ -228,6 +232,7 @@ class Verb(StrEnum):
     stop_act = auto()
     act = auto()
     acts = auto()
+    acts_in = auto()
     act_runs = auto()
     idle_acts = auto()
 
@@ -248,6 +253,7 @@ class Verb(StrEnum):
     runs_beginning = auto()
     ended_runs = auto()
     unknown_runs = auto()
+    namespaces = auto()
     runs_by_state = auto()
     steps = auto()
     attempts = auto()
@@ -259,6 +265,7 @@ class Verb(StrEnum):
     children = auto()
     started_runs = auto()
     journal = auto()
+    journal_in = auto()
     journal_of_run = auto()
 
     # retention.sql

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from holdfast.model import Declaration
+from holdfast.namespaces import parted
 from holdfast.store.answers import Rival
 from holdfast.store.database import Part, Processes, Session, look
 from holdfast.store.origins import Offers, demand_names
@@ -28,14 +29,17 @@ class Workflows(Part):
 
     @look
     async def declaration(self, session: Session, name: str, version: str) -> Declaration | None:
-        """Return what code declares about this version of a workflow. None if nobody declared it."""
-        row = await session.row(Verb.declaration, name, version)
+        """Return what code declares about this version of a workflow, by its stored name. None if nobody declared
+        it."""
+        row = await session.row(Verb.declaration, *parted(name), version)
         return None if row is None else Declaration(*row)
 
     @look
-    async def workflows(self, session: Session, limit: int) -> list[Declaration]:
-        """Return all declarations, by name."""
-        return [Declaration(*row) for row in await session.rows(Verb.workflows, limit)]
+    async def workflows(
+        self, session: Session, limit: int, namespace: str | None = None
+    ) -> list[Declaration]:
+        """Return all declarations, by name, or those that hold in this namespace. `*` is declared for all."""
+        return [Declaration(*row) for row in await session.rows(Verb.workflows, limit, namespace)]
 
     @look
     async def rivals(self, session: Session, code: str, node: str = "") -> list[Rival]:

@@ -51,6 +51,7 @@ def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:
                 f"{f' ({row.error})' if row.error else ''}; its steps wait, which costs them no attempt, until it is well again: "
                 "`holdfast breakers` shows more"
             ),
+            about=row.name,
         )
         for row in rows
         if row.state is not BreakerState.CLOSED and not row.forced

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from holdfast.config import Config
 from holdfast.durations import sketches, step_name
 from holdfast.environment import Environment
-from holdfast.model import NodeRow
+from holdfast.model import Lane, NodeRow
+from holdfast.namespaces import ALL, bare
 from holdfast.sketch import Sketch
 from holdfast.store.answers import Overlong
 from holdfast.store.roles import SupervisorStore
@@ -109,12 +110,13 @@ class Hedging:
 
     async def _learn(self, at: float) -> None:
         """Learn which agents offer which hedged steps, and when each of these steps takes too long."""
-        self._offers = offers_of(await self._store.nodes.nodes(), await self._store.now())
+        lanes = await self._store.agents.lanes()
+        self._offers = offers_of(await self._store.nodes.nodes(), await self._store.now(), lanes)
         self._learn_at = at + (self._config.learn_s if self._offers else IDLE_S)
         self._bounds = {}
         if not self._offers:
             return
-        self._needs = {lane.id: lane.needs for lane in await self._store.agents.lanes()}
+        self._needs = {lane.id: lane.needs for lane in lanes}
         known = sketches(await self._store.durations.durations([step_name(name) for name in self._offers]))
         for name in self._offers:
             sketch = known.get(step_name(name))
@@ -126,8 +128,9 @@ class Hedging:
                 self._bounds[name] = bound
 
 
-def offers_of(nodes: Iterable[NodeRow], now: float) -> dict[str, list[Offer]]:
-    """Return the live agents by the hedged steps they offer. A draining agent is left out: it claims no twins."""
+def offers_of(nodes: Iterable[NodeRow], now: float, lanes: Sequence[Lane] = ()) -> dict[str, list[Offer]]:
+    """Return the live agents by the hedged steps they offer. A draining agent is left out: it claims no twins. An agent
+    for all namespaces offers a step wherever there is a lane of it."""
     found: dict[str, list[Offer]] = {}
     for node in nodes:
         if node.retired_at is not None or node.lease_until < now or "agent" not in node.roles:
@@ -135,7 +138,10 @@ def offers_of(nodes: Iterable[NodeRow], now: float) -> dict[str, list[Offer]]:
         offers = json.loads(node.offers)
         if offers.get("pulse", {}).get("draining"):
             continue
-        for name in offers.get("hedged", ()):
+        hedged = offers.get("hedged", ())
+        if ALL in offers.get("namespaces", ()):
+            hedged = {lane.name for lane in lanes if bare(lane.name) in hedged}
+        for name in sorted(hedged):
             found.setdefault(name, []).append(Offer(node.id, frozenset(offers.get("labels", ()))))
     return found
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from holdfast.config import Config
 from holdfast.durations import Eta, eta, eta_names, sketches, step_name
 from holdfast.model import Landmark, RunRow, RunState, StepKind, StepRow, StepState, Twin, TwinState
+from holdfast.namespaces import shown
 from holdfast.store.store import Store
 from holdfast.supervisor.stragglers import bounds_of
 
@@ -20,6 +21,10 @@ class Outlook(NamedTuple):
     """How long its running steps may run before they are stragglers, by the step's name."""
     twins: Mapping[int, Twin] = {}
     """The twins of its steps, by the step's number."""
+
+    def shown(self, namespace: str | None) -> Outlook:
+        """Return it with the names that those in the namespace see."""
+        return self._replace(bounds={shown(namespace, name): bound for name, bound in self.bounds.items()})
 
     def straggles(self, step: StepRow, now: float) -> bool:
         """True if this step has been running for longer than such steps do."""

@@ -7,7 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model import NodeRow, RunRow
+from holdfast.model import DEFAULT_NAMESPACE, NodeRow, RunRow
+from holdfast.namespaces import ALL, bare
 from holdfast.supervisor.phrases import ago, command
 
 UNKNOWN_FILE = "FILE"
@@ -54,7 +55,12 @@ class Staff:
         return f"{self._run.workflow}@{self._run.version}"
 
     def _having(self, kind: str, value: str) -> list[NodeRow]:
-        return [node for node in self.live if value in self._offers[node.id].get(kind, ())]
+        return [node for node in self.live if self._has(node, kind, value)]
+
+    def _has(self, node: NodeRow, kind: str, value: str) -> bool:
+        """True if the node offers this, or did: in the namespace of the run, or in all."""
+        offers = self._offers[node.id]
+        return (bare(value) if ALL in offers.get("namespaces", ()) else value) in offers.get(kind, ())
 
     # --- who is missing ---------------------------------------------------------------------------------------------
 
@@ -84,17 +90,18 @@ class Staff:
                 for node in self.live
                 if "scheduler" in node.roles
                 for name in self._offers[node.id].get("workflows", ())
-                if name.rpartition("@")[0] == run.workflow
+                if name.rpartition("@")[0] in {run.workflow, bare(run.workflow)}
+                and self._has(node, "workflows", f"{run.workflow}@{name.rpartition('@')[2]}")
             }
         )
         loaded = f", only version {' and '.join(others)}" if others else ""
         return (
-            f"No live scheduler has {run.workflow} version {run.version} loaded{loaded}"
+            f"No live scheduler has {bare(run.workflow)} version {run.version} loaded{loaded}"
             f"{self._had('workflows', self._code)}: start one with {self.start('scheduler')}"
         )
 
     def no_agent(self, step: str) -> str:
-        return f"no live agent has {step}{self._had('steps', step)}"
+        return f"no live agent has {bare(step)}{self._had('steps', step)}"
 
     def start(self, role: str, step: str = "", needs: Sequence[str] = ()) -> str:
         """Return the command that starts this role, or all roles if others are missing too."""
@@ -104,11 +111,13 @@ class Staff:
         alone = (up[0] if role == "agent" else any("agent" in node.roles for node in self.live)) and up[2]
         labels = [word for need in needs for word in ("--label", need)]
         files = self._files("steps", step) if role == "agent" else self._files("workflows", self._code)
-        return command(role if alone and role != "supervisor" else "up", *(files or [UNKNOWN_FILE]), *labels)
+        where = () if self._run.namespace == DEFAULT_NAMESPACE else ("--namespace", self._run.namespace)
+        named = role if alone and role != "supervisor" else "up"
+        return command(named, *(files or [UNKNOWN_FILE]), *labels, *where)
 
     def _files(self, kind: str, value: str) -> list[str]:
         """Return the program files of the newest node that offers or offered this, live or gone."""
-        offering = [node for node in self._nodes if value in self._offers[node.id].get(kind, ())]
+        offering = [node for node in self._nodes if self._has(node, kind, value)]
         for node in sorted(offering, key=lambda node: node.started_at, reverse=True):
             if files := self._offers[node.id].get("files"):
                 return [str(file) for file in files]
@@ -116,11 +125,7 @@ class Staff:
 
     def _had(self, kind: str, value: str) -> str:
         """Say which node that is gone had this last, and until when; empty if there was none."""
-        gone = [
-            node
-            for node in self._nodes
-            if not self.is_live(node) and value in self._offers[node.id].get(kind, ())
-        ]
+        gone = [node for node in self._nodes if not self.is_live(node) and self._has(node, kind, value)]
         if not gone:
             return ""
         last = max(gone, key=lambda node: node.lease_until)

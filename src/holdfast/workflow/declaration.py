@@ -23,7 +23,8 @@ import msgspec
 from holdfast.codec.schema import ANYTHING, Schema, check, data_option, schema_of
 from holdfast.environment import Environment
 from holdfast.errors import DefinitionError, InvalidInput, RunError, UnknownSignal, UnknownUpdate
-from holdfast.model import DEFAULT_NAMESPACE, Declaration
+from holdfast.model import Declaration
+from holdfast.namespaces import DEFAULT_ONLY, Namespaces, stored
 from holdfast.store.origins import Offers, Source
 from holdfast.workflow import registry
 from holdfast.workflow.signal import Signal
@@ -78,9 +79,12 @@ def session_of(environment: Environment) -> str:
     return f"a session on {environment.host} pid {environment.pid}"
 
 
-def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
+def offered(
+    roles: Collection[str], app: str | None, session: str, namespaces: Namespaces = DEFAULT_ONLY
+) -> Offers:
     """Return what a node with these roles publishes. A scheduler says where its workflows come from. A scheduler and an
-    agent say where their steps come from: the scheduler asks for them, and the agent executes them."""
+    agent say where their steps come from: the scheduler asks for them, and the agent executes them. Names are stored
+    ones, in each of the node's namespaces."""
     sources: dict[Source, int] = {}
 
     def number(one: Step[Any, Any] | Workflow[Any, Any]) -> int:
@@ -88,29 +92,39 @@ def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
         source = Source(place.origin(app, session), place.digest(), place.file or "")
         return sources.setdefault(source, len(sources))
 
-    steps = sorted(registry.steps)
-    workflow_sources = [number(one) for one in registry.workflows.values()] if "scheduler" in roles else []
+    known = [(one, registry.steps[one]) for one in sorted(registry.steps)]
+    steps = [(stored_name, one) for name, one in known for stored_name in namespaces.each(name)]
+    workflows = [(code, one) for one in registry.workflows.values() for code in namespaces.each(_code(one))]
+    workflow_sources = [number(one) for _, one in workflows] if "scheduler" in roles else []
     uses_steps = "scheduler" in roles or "agent" in roles
-    step_sources = [number(registry.steps[name]) for name in steps] if uses_steps else []
-    names = [_code(one) for one in registry.workflows.values()]
-    return Offers(names, steps, list(sources), workflow_sources, step_sources)
+    step_sources = [number(one) for _, one in steps] if uses_steps else []
+    names = [code for code, _ in workflows]
+    return Offers(
+        names,
+        [name for name, _ in steps],
+        list(sources),
+        workflow_sources,
+        step_sources,
+        list(namespaces.names),
+    )
 
 
-def declarations(app: str | None, session: str) -> list[Declaration]:
-    """Return the declaration of every workflow that is loaded here."""
+def declarations(app: str | None, session: str, namespaces: Namespaces = DEFAULT_ONLY) -> list[Declaration]:
+    """Return the declaration of every workflow that is loaded here, in each of the node's namespaces."""
     signals = _signals(registry.edition(), registry.signals_made(), len(sys.modules), len(registry.workflows))
     return [
         Declaration(
-            DEFAULT_NAMESPACE,
+            namespace,
             one.name,
             one.version,
-            _code(one),
+            stored(None if namespaces.is_all else namespace, _code(one)),
             one.place.origin(app, session),
             one.place.digest(),
             *_schemas(one),
             signals[_code(one)],
         )
         for one in registry.workflows.values()
+        for namespace in namespaces.names
     ]
 
 

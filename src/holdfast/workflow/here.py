@@ -17,6 +17,7 @@ from holdfast.environment import Environment
 from holdfast.errors import InvalidInput, NotInStep, WorkflowError
 from holdfast.log_buffer import LogBuffer
 from holdfast.model import LogLine
+from holdfast.namespaces import bare
 
 T = TypeVar("T")
 _world = Environment()
@@ -167,7 +168,8 @@ class Here:
 
     @property
     def run_id(self) -> str:
-        return _attempting().run_id
+        """The id of the run, as its namespace sees it. `here.key` is unique in the whole store."""
+        return bare(_attempting().run_id)
 
     @property
     def attempt(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args
 from holdfast.config import OnBug
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
+from holdfast.namespaces import BETWEEN
 from holdfast.policy import DEFAULT_RETRY, Retry
 from holdfast.workflow.origin import Place
 
@@ -117,7 +118,8 @@ NAME_MAX_CHARS = 200
 
 def run_id(value: object, what: str) -> str:
     """Check a run's id, which is any text of the caller's. It must not contain `::`, because `here.key` puts `::`
-    between the run's id and a step's key."""
+    between the run's id and a step's key, nor `//`, which stands between a namespace and an id. A child of `a/` would
+    have `//` in its id."""
     if (
         not isinstance(value, str)
         or not value.isprintable()
@@ -125,11 +127,13 @@ def run_id(value: object, what: str) -> str:
         or value != value.strip()
         or "::" in value
         or value[0] == "$"
+        or BETWEEN in value
+        or "/" in {value[0], value[-1]}
     ):
         shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
         raise DefinitionError(
             f"{what}: {shown} cannot be a run's id: it needs 1 to {ID_MAX_CHARS} printable characters, no spaces around it, "
-            "no `::` in it and no $ before it"
+            "no `::` or `//` in it, no / at either end and no $ before it"
         )
     return value
 

@@ -27,6 +27,8 @@ from typing import (
 from holdfast.codec import Shape, stored_text
 from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
+from holdfast.model import DEFAULT_NAMESPACE
+from holdfast.namespaces import stored
 from holdfast.policy import Retry
 from holdfast.workflow import options, registry
 from holdfast.workflow.here import called_in_step
@@ -69,7 +71,7 @@ class Step(Mappable, Generic[P, R]):
         self.fn = fn
         self.is_async = inspect.iscoroutinefunction(fn)
         self.place = place or Place(fn, None)
-        self.name = options.name_of(self.place, name)
+        self.name = self.bare_name = options.name_of(self.place, name)
         self.retry = options.policy(retry, f"{self.name}: retry")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.retry_override = self.retry.for_supervisor(timed=self.timeout_s is not None)
@@ -111,6 +113,16 @@ class Step(Mappable, Generic[P, R]):
         call.__qualname__ = self.label
         durable: Call[R] = call
         return durable
+
+    def within(self, namespace: str) -> Step[P, R]:
+        """Return the same step as an agent has it for runs of this namespace: the names of its lane and its breaker are
+        stored names. `bare_name` is what people see."""
+        if namespace == DEFAULT_NAMESPACE:
+            return self
+        other: Step[P, R] = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.name, other.depends = stored(namespace, self.name), stored(namespace, self.depends)
+        return other
 
     def using(
         self,

@@ -20,7 +20,7 @@ NOT EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = {r}.id AND s.name = 
 -- Like `runs`.
 -- name: meant_runs
 SELECT {meant(r)} FROM holdfast.runs r
-WHERE (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
+WHERE r.namespace = $7 AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.created_at DESC, r.id DESC LIMIT $6
 
@@ -34,7 +34,7 @@ WHERE r.id >= $11 AND r.id < $12 AND r.id > $13
 ORDER BY r.id LIMIT $6
 
 -- name: plan_act
-INSERT INTO holdfast.acts (id, verb, actor, note, options) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO holdfast.acts (id, verb, actor, note, options, namespace) VALUES ($1, $2, $3, $4, $5, $6)
 
 -- name: lock_plan
 SELECT 1 FROM holdfast.acts WHERE id = $1 AND state = 'planning' FOR UPDATE
@@ -96,6 +96,9 @@ SELECT {Act} FROM holdfast.acts WHERE id = $1
 -- A plan of no run is not worth listing.
 -- name: acts
 SELECT {Act} FROM holdfast.acts WHERE runs > 0 OR state = 'planning' ORDER BY created_at DESC, id DESC LIMIT $1
+
+-- name: acts_in
+SELECT {Act} FROM holdfast.acts WHERE namespace = $2 AND (runs > 0 OR state = 'planning') ORDER BY created_at DESC, id DESC LIMIT $1
 
 -- name: act_runs
 SELECT {ActRun} FROM holdfast.act_runs

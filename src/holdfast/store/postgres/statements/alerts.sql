@@ -29,10 +29,10 @@ ORDER BY f.id
 DELETE FROM holdfast.failures f USING unnest($1::bigint[]) u(id) WHERE f.id = u.id
 
 -- name: raise_alerts
-INSERT INTO holdfast.alerts (kind, level, key, run_id, message, times, last_at)
-SELECT u.kind, u.level, u.key, u.run_id, u.message, u.times, clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[])
-     u(kind, level, key, run_id, message, times)
+INSERT INTO holdfast.alerts (kind, level, key, run_id, message, times, about, last_at)
+SELECT u.kind, u.level, u.key, u.run_id, u.message, u.times, u.about, clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[])
+     u(kind, level, key, run_id, message, times, about)
 ON CONFLICT (key) WHERE cleared_at IS NULL
 DO UPDATE SET times = alerts.times + excluded.times, last_at = excluded.last_at
 
@@ -55,6 +55,15 @@ SELECT {Alert} FROM holdfast.alerts ORDER BY id DESC LIMIT $1
 
 -- name: open_alerts
 SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL ORDER BY id DESC LIMIT $1
+
+-- name: alerts_in
+SELECT {Alert} FROM holdfast.alerts WHERE namespace = $2 ORDER BY id DESC LIMIT $1
+
+-- name: open_alerts_in
+SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL AND namespace = $2 ORDER BY id DESC LIMIT $1
+
+-- name: alert_in
+SELECT 1 FROM holdfast.alerts WHERE id = $1 AND namespace = $2
 
 -- name: open_alerts_of
 SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL AND kind = $1 AND id > $2 ORDER BY id LIMIT $3

@@ -1,5 +1,5 @@
 -- What schedulers and agents claim. A claim raises the fence, so that late writes of an earlier owner or agent find no
--- row. A node that was reclaimed claims nothing more.
+-- row. A node that was reclaimed claims nothing more. Nobody claims what is in another queue than 0.
 
 -- This reads one index range per lane, so that no lane's backlog is sorted. Rows that are locked belong to another
 -- claim. Lanes behind a gate are left out first. A subquery that cannot become a join asks for each row whether the
@@ -13,7 +13,7 @@ due AS (
     FROM passable l
     CROSS JOIN LATERAL (
         SELECT w.run_id, w.n, w.priority, w.ready_at, w.losses FROM holdfast.steps w
-        WHERE w.lane = l.lane AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
+        WHERE w.lane = l.lane AND w.state = 'ready' AND w.queue = 0 AND w.ready_at <= (SELECT clock_timestamp())
           AND ($5 > 0 OR w.losses < $4)
           AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = w.run_id)
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
@@ -31,7 +31,7 @@ due AS (
     FROM unnest($6::text[]) u(id)
     CROSS JOIN LATERAL (
         SELECT w.run_id, w.n, w.priority, w.ready_at, w.losses FROM holdfast.steps w
-        WHERE w.run_id = u.id AND w.lane IN (SELECT lane FROM passable) AND w.state = 'ready'
+        WHERE w.run_id = u.id AND w.lane IN (SELECT lane FROM passable) AND w.state = 'ready' AND w.queue = 0
           AND w.ready_at <= (SELECT clock_timestamp()) AND ($5 > 0 OR w.losses < $4)
           AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = w.run_id)
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
@@ -64,7 +64,7 @@ WITH next AS (
     FROM unnest($2::int[]) u(lane) JOIN holdfast.lanes l ON l.id = u.lane AND l.depends = $4
     CROSS JOIN LATERAL (
         SELECT w.run_id, w.n, w.priority, w.ready_at FROM holdfast.steps w
-        WHERE w.lane = u.lane AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
+        WHERE w.lane = u.lane AND w.state = 'ready' AND w.queue = 0 AND w.ready_at <= (SELECT clock_timestamp())
           AND ($5::text[] IS NULL OR w.run_id = ANY($5))
           AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = w.run_id)
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
@@ -85,7 +85,7 @@ WITH next AS (
     SELECT c.id FROM unnest($2::text[], $3::text[]) w(workflow, version)
     CROSS JOIN LATERAL (
         SELECT id, priority, created_at FROM holdfast.runs
-        WHERE workflow = w.workflow AND version = w.version AND state = 'pending'
+        WHERE workflow = w.workflow AND version = w.version AND state = 'pending' AND queue = 0
         ORDER BY priority DESC, created_at LIMIT $4
         FOR UPDATE SKIP LOCKED) c
     WHERE {is_member($1)}
@@ -125,7 +125,7 @@ WITH next AS (
     SELECT r.id FROM holdfast.runs r
     WHERE r.id = ANY($5::text[]) AND r.owner IS NULL
       AND (r.workflow, r.version) IN (SELECT w.workflow, w.version FROM unnest($2::text[], $3::text[]) w(workflow, version))
-      AND (r.state = 'pending' OR ({active(r)} AND (
+      AND ((r.state = 'pending' AND r.queue = 0) OR ({active(r)} AND (
            EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id AND s.delivered_seq IS NULL AND {has_ended(s)})
            OR EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))))
       AND {is_member($1)}

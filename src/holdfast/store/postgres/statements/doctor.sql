@@ -64,7 +64,13 @@ SELECT name, meaning, broken FROM (VALUES
     ('I18c', 'a step that undoes a child has a child that knows of it and has not ended',
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND left(s.key, 5) = 'undo:'
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.finished_at IS NULL
-                      AND holdfast.is_json(convert_to(r.error, 'UTF8')) AND r.error::jsonb ->> 'by_n' = s.n::text)))
+                      AND holdfast.is_json(convert_to(r.error, 'UTF8')) AND r.error::jsonb ->> 'by_n' = s.n::text))),
+    ('I44', 'a run, its code and its calls are in one namespace, and so are its parent and its lanes',
+     (SELECT count(*) FROM holdfast.runs r WHERE holdfast.namespace_of(r.workflow) <> r.namespace
+      OR EXISTS (SELECT FROM holdfast.runs p WHERE p.id = coalesce(r.parent_id, r.started_by) AND p.namespace <> r.namespace)) +
+     (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id LEFT JOIN holdfast.lanes l ON l.id = s.lane
+      WHERE s.kind = 'call' AND (holdfast.namespace_of(s.name) <> r.namespace OR holdfast.namespace_of(l.name) <> r.namespace
+                                 OR holdfast.namespace_of(l.depends) <> r.namespace)))
 ) facts(name, meaning, broken)
 -- This reads only the newest runs, because there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (

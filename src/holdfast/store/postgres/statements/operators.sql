@@ -48,3 +48,7 @@ WHERE s.run_id = $1 AND s.state = 'ready' AND s.ready_at > clock_timestamp() AND
 INSERT INTO holdfast.journal (actor, verb, run_id, n, note)
 SELECT u.actor, u.verb, u.run_id, u.n, u.note
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[]) u(actor, verb, run_id, n, note)
+
+-- About a gate, by its stored name.
+-- name: journal_about
+INSERT INTO holdfast.journal (actor, verb, about, note) VALUES ($1, $2, $3, $4)

@@ -12,7 +12,7 @@ ON CONFLICT (run_id, n) DO UPDATE SET fingerprint = excluded.fingerprint, step =
 SELECT q.fingerprint, min(q.step), min(q.error), min(q.place), count(*), count(DISTINCT q.run_id), min(q.at), max(q.at),
        (array_agg(q.run_id ORDER BY q.at))[1]
 FROM holdfast.quarantine q JOIN holdfast.steps s ON s.run_id = q.run_id AND s.n = q.n
-WHERE {quarantined(s)}
+WHERE {quarantined(s)} AND ($2::text IS NULL OR holdfast.namespace_of(q.step) = $2)
 GROUP BY q.fingerprint ORDER BY min(q.at) LIMIT $1
 
 -- name: quarantined
@@ -22,6 +22,7 @@ WHERE q.run_id = $1 AND {quarantined(s)} ORDER BY q.n
 -- name: to_resolve
 SELECT q.run_id, q.n, q.fingerprint FROM holdfast.quarantine q JOIN holdfast.steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE ($1::text IS NULL OR q.fingerprint = $1) AND ($2::text IS NULL OR q.run_id = $2) AND q.at <= $3 AND {quarantined(s)}
+  AND ($5::text IS NULL OR holdfast.namespace_of(q.step) = $5)
 ORDER BY q.run_id, q.n LIMIT $4
 
 -- Runs are locked before their steps. Whoever decides whether a run is stuck locks its row, too.

@@ -18,16 +18,26 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
 -- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count.
 -- fragment: is_meant(r)
 ((cardinality($1::text[]) = 0 OR {r}.state = ANY($1))
- AND ($2::text IS NULL OR {r}.workflow = $2 OR right({r}.workflow, length($2) + 1) = '.' || $2)
+ AND ($2::text IS NULL OR {r}.workflow = $2 OR right({r}.workflow, length($2) + 1) = '.' || $2
+      OR {r}.workflow = {r}.namespace || '//' || $2)
  AND ($5::jsonb IS NULL OR {r}.tags::jsonb @> $5)
  AND ($7::text IS NULL OR {r}.namespace = $7)
  AND ($9::text IS NULL OR {error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9)
  AND ($10::boolean OR NOT {is_quiet_page({r})}))
 
--- The newest runs before the cursor (created_at, id), and not before $8.
+-- The namespaces that have runs. Each costs one look into the index.
+-- name: namespaces
+WITH RECURSIVE there(name) AS (
+    (SELECT namespace FROM holdfast.runs WHERE namespace > '' ORDER BY namespace LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.namespace FROM holdfast.runs r WHERE r.namespace > there.name ORDER BY r.namespace LIMIT 1)
+    FROM there WHERE there.name IS NOT NULL)
+SELECT name FROM there WHERE name IS NOT NULL LIMIT 10000
+
+-- The newest runs of the namespace $7 before the cursor (created_at, id), and not before $8.
 -- name: runs
 SELECT {Run} FROM holdfast.runs
-WHERE (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
+WHERE namespace = $7 AND (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT $6
 
@@ -49,7 +59,7 @@ LEFT JOIN LATERAL (SELECT id FROM holdfast.runs WHERE id = u.id OFFSET 0) r ON t
 WHERE r.id IS NULL
 
 -- name: runs_by_state
-SELECT state, count(*) FROM holdfast.runs GROUP BY state
+SELECT state, count(*) FROM holdfast.runs WHERE $1::text IS NULL OR namespace = $1 GROUP BY state
 
 -- name: steps
 SELECT {Step} FROM holdfast.steps WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT $3
@@ -87,6 +97,9 @@ SELECT {Run} FROM holdfast.runs WHERE parent_id = $1 ORDER BY created_at, id
 
 -- name: journal
 SELECT {JournalEntry} FROM holdfast.journal ORDER BY id DESC LIMIT $1
+
+-- name: journal_in
+SELECT {JournalEntry} FROM holdfast.journal WHERE namespace = $2 ORDER BY id DESC LIMIT $1
 
 -- name: journal_of_run
 SELECT {JournalEntry} FROM holdfast.journal WHERE run_id = $1 ORDER BY id DESC LIMIT $2

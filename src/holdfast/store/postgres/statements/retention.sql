@@ -9,10 +9,12 @@ SET LOCAL enable_seqscan = off
 -- name: old_runs
 SELECT id, finished_at FROM holdfast.runs
 WHERE state = $1 AND finished_at IS NOT NULL AND finished_at < $2 AND (finished_at, id) > ($3, $4)
+  AND ($6::text IS NULL OR namespace = $6)
 ORDER BY finished_at, id LIMIT $5
 
 -- name: count_old_runs
 SELECT count(*) FROM holdfast.runs WHERE state = $1 AND finished_at IS NOT NULL AND finished_at < $2
+  AND ($3::text IS NULL OR namespace = $3)
 
 -- name: prunable
 SELECT r.id FROM holdfast.runs r

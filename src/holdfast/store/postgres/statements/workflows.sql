@@ -27,14 +27,15 @@ WHERE (known.code, known.origin, known.digest, known.input, known.result, known.
 
 -- name: declared
 SELECT {Declaration(w)} FROM holdfast.runs r JOIN holdfast.workflows w
-  ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
-WHERE r.id = $1 AND r.finished_at IS NULL
+  ON w.namespace IN (r.namespace, '*') AND w.version = r.version
+ AND w.name = CASE r.namespace WHEN 'default' THEN r.workflow ELSE substr(r.workflow, length(r.namespace) + 3) END
+WHERE r.id = $1 AND r.finished_at IS NULL ORDER BY w.namespace = '*' LIMIT 1
 
 -- name: declaration
-SELECT {Declaration} FROM holdfast.workflows WHERE namespace = 'default' AND name = $1 AND version = $2
+SELECT {Declaration} FROM holdfast.workflows WHERE namespace IN ($1, '*') AND name = $2 AND version = $3 ORDER BY namespace = '*' LIMIT 1
 
 -- name: workflows
-SELECT {Declaration} FROM holdfast.workflows
+SELECT {Declaration} FROM holdfast.workflows WHERE $2::text IS NULL OR namespace IN ($2, '*')
 ORDER BY namespace COLLATE "C", name COLLATE "C", version COLLATE "C" LIMIT $1
 
 -- What a live node has loaded stays, however long ago the node started.

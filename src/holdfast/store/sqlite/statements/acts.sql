@@ -20,7 +20,7 @@ NOT EXISTS (SELECT 1 FROM signals s WHERE s.run_id = {r}.id AND s.name = '$cance
 -- Like `runs`.
 -- name: meant_runs
 SELECT {meant(runs)} FROM runs INDEXED BY runs_newest
-WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
+WHERE namespace = ?7 AND (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
 -- Those whose ids are between ?11 and ?12, and after ?13, by their ids. ?3 and ?4 are the cursor before which they were
@@ -32,7 +32,7 @@ WHERE id >= ?11 AND id < ?12 AND id > ?13 AND (+created_at, +id) < (coalesce(?3,
 ORDER BY id LIMIT ?6
 
 -- name: plan_act
-INSERT INTO acts (id, verb, actor, note, options, created_at) VALUES (?1, ?2, ?3, ?4, ?5, store_now())
+INSERT INTO acts (id, verb, actor, note, options, namespace, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, store_now())
 
 -- SQLite has only one write transaction at a time, so the row needs no lock.
 -- name: lock_plan
@@ -89,6 +89,9 @@ SELECT {Act} FROM acts WHERE id = ?1
 -- A plan of no run is not worth listing.
 -- name: acts
 SELECT {Act} FROM acts INDEXED BY acts_newest WHERE runs > 0 OR state = 'planning' ORDER BY created_at DESC, id DESC LIMIT ?1
+
+-- name: acts_in
+SELECT {Act} FROM acts INDEXED BY acts_in WHERE namespace = ?2 AND (runs > 0 OR state = 'planning') ORDER BY created_at DESC, id DESC LIMIT ?1
 
 -- name: act_runs
 SELECT {ActRun} FROM act_runs

@@ -28,8 +28,8 @@ ORDER BY f.id LIMIT ?1
 DELETE FROM failures WHERE id = ?1
 
 -- name: raise_alerts
-INSERT INTO alerts (at, kind, level, key, run_id, message, times, last_at)
-VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6, store_now())
+INSERT INTO alerts (at, kind, level, key, run_id, message, times, about, last_at)
+VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6, ?7, store_now())
 ON CONFLICT (key) WHERE cleared_at IS NULL
 DO UPDATE SET times = times + excluded.times, last_at = excluded.last_at
 
@@ -50,6 +50,15 @@ SELECT {Alert} FROM alerts ORDER BY id DESC LIMIT ?1
 
 -- name: open_alerts
 SELECT {Alert} FROM alerts INDEXED BY alerts_open WHERE cleared_at IS NULL ORDER BY id DESC LIMIT ?1
+
+-- name: alerts_in
+SELECT {Alert} FROM alerts INDEXED BY alerts_in WHERE namespace = ?2 ORDER BY id DESC LIMIT ?1
+
+-- name: open_alerts_in
+SELECT {Alert} FROM alerts INDEXED BY alerts_open_in WHERE cleared_at IS NULL AND namespace = ?2 ORDER BY id DESC LIMIT ?1
+
+-- name: alert_in
+SELECT 1 FROM alerts WHERE id = ?1 AND namespace = ?2
 
 -- name: open_alerts_of
 SELECT {Alert} FROM alerts INDEXED BY alerts_open_by_kind WHERE cleared_at IS NULL AND kind = ?1 AND id > ?2 ORDER BY id LIMIT ?3

@@ -1,5 +1,5 @@
 -- What schedulers and agents claim. A claim raises the fence, so that late writes of an earlier owner or agent find no
--- row. A node that was reclaimed claims nothing more.
+-- row. A node that was reclaimed claims nothing more. Nobody claims what is in another queue than 0.
 
 -- name: is_member
 SELECT 1 WHERE {is_member(?1)}
@@ -21,14 +21,14 @@ WHERE state = 'ready' AND lane = ?1 AND priority < ?2 ORDER BY priority DESC LIM
 -- name: due_steps
 SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses
 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
-WHERE s.state = 'ready' AND s.lane = ?1 AND s.priority = ?2 AND s.ready_at <= ?3 AND s.losses < ?4 AND {goes_on(r)}
+WHERE s.state = 'ready' AND s.lane = ?1 AND s.priority = ?2 AND s.queue = 0 AND s.ready_at <= ?3 AND s.losses < ?4 AND {goes_on(r)}
 ORDER BY s.ready_at LIMIT ?5
 
 -- The same for a node that works only on certain runs.
 -- name: due_steps_of
 SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses, s.lane
 FROM runs r CROSS JOIN steps s INDEXED BY sqlite_autoindex_steps_1 ON s.run_id = r.id
-WHERE r.id = ?1 AND s.run_id = ?1 AND s.state = 'ready' AND s.ready_at <= ?2 AND s.losses < ?3 AND {goes_on(r)}
+WHERE r.id = ?1 AND s.run_id = ?1 AND s.state = 'ready' AND s.queue = 0 AND s.ready_at <= ?2 AND s.losses < ?3 AND {goes_on(r)}
 
 -- name: claim_steps
 UPDATE steps SET state = 'running', agent = ?4, attempt = attempt + 1, fence = fence + 1, started_at = ?5,
@@ -43,7 +43,7 @@ SELECT id FROM lanes WHERE depends = ?1 AND id IN (SELECT value FROM json_each(?
 
 -- name: pending_runs
 SELECT priority, created_at, id FROM runs INDEXED BY runs_pending
-WHERE state = 'pending' AND workflow = ?1 AND version = ?2 ORDER BY priority DESC, created_at LIMIT ?3
+WHERE state = 'pending' AND workflow = ?1 AND version = ?2 AND queue = 0 ORDER BY priority DESC, created_at LIMIT ?3
 
 -- name: awake_runs
 SELECT r.priority, r.created_at, r.id, r.workflow, r.version
@@ -56,7 +56,7 @@ WHERE +r.owner IS NULL AND {active(r)}
 -- One run, if it is pending or has something to deliver, for a node that works only on certain runs.
 -- name: claimable_run
 SELECT r.priority, r.created_at, r.id, r.workflow, r.version FROM runs r
-WHERE r.id = ?1 AND +r.owner IS NULL AND (+r.state = 'pending' OR ({active(r)} AND (
+WHERE r.id = ?1 AND +r.owner IS NULL AND ((+r.state = 'pending' AND r.queue = 0) OR ({active(r)} AND (
       EXISTS (SELECT 1 FROM steps INDEXED BY steps_undelivered
               WHERE run_id = r.id AND delivered_seq IS NULL AND finished_at IS NOT NULL)
       OR EXISTS (SELECT 1 FROM signals INDEXED BY signals_undelivered WHERE run_id = r.id AND delivered_seq IS NULL))))

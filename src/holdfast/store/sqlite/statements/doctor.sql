@@ -62,6 +62,12 @@ UNION ALL SELECT 'I18c', 'a step that undoes a child has a child that knows of i
     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND substr(s.key, 1, 5) = 'undo:'
      AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.finished_at IS NULL
                      AND json_extract(CASE WHEN json_valid(r.error) THEN r.error END, '$.by_n') = s.n))
+UNION ALL SELECT 'I44', 'a run, its code and its calls are in one namespace, and so are its parent and its lanes',
+    (SELECT count(*) FROM runs r WHERE {namespace_of(r.workflow)} <> r.namespace
+     OR EXISTS (SELECT 1 FROM runs p WHERE p.id = coalesce(r.parent_id, r.started_by) AND p.namespace <> r.namespace)) +
+    (SELECT count(*) FROM steps s JOIN runs r ON r.id = s.run_id LEFT JOIN lanes l ON l.id = s.lane
+     WHERE s.kind = 'call' AND ({namespace_of(s.name)} <> r.namespace
+        OR (l.id IS NOT NULL AND ({namespace_of(l.name)} <> r.namespace OR {namespace_of(l.depends)} <> r.namespace))))
 -- This reads only the newest runs, because there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
     SELECT id FROM (SELECT id, input, output, tags, published, progress, error FROM runs ORDER BY created_at DESC LIMIT 10000) r

@@ -7,6 +7,10 @@
 -- fragment: never
 253402300799
 
+-- The namespace of a stored name.
+-- fragment: namespace_of(name)
+iif(instr({name}, '//') > 1, substr({name}, 1, instr({name}, '//') - 1), 'default')
+
 -- fragment: quarantined(s)
 (+{s}.state = 'ready' AND +{s}.ready_at >= {never})
 

@@ -45,3 +45,7 @@ WHERE run_id = ?1 AND +state = 'ready' AND +ready_at > (SELECT store_now()) AND 
 
 -- name: journal_add
 INSERT INTO journal (at, actor, verb, run_id, n, note) VALUES (store_now(), ?1, ?2, ?3, ?4, ?5)
+
+-- About a gate, by its stored name.
+-- name: journal_about
+INSERT INTO journal (at, actor, verb, about, note) VALUES (store_now(), ?1, ?2, ?3, ?4)

@@ -10,7 +10,7 @@ SELECT q.fingerprint, min(q.step), min(q.error), min(q.place), count(*), count(D
        (SELECT o.run_id FROM quarantine o CROSS JOIN steps t ON t.run_id = o.run_id AND t.n = o.n
         WHERE o.fingerprint = q.fingerprint AND {quarantined(t)} ORDER BY o.at LIMIT 1)
 FROM quarantine q CROSS JOIN steps s ON s.run_id = q.run_id AND s.n = q.n
-WHERE {quarantined(s)}
+WHERE {quarantined(s)} AND (?2 IS NULL OR {namespace_of(q.step)} = ?2)
 GROUP BY q.fingerprint ORDER BY min(q.at) LIMIT ?1
 
 -- name: quarantined
@@ -20,6 +20,7 @@ WHERE q.run_id = ?1 AND {quarantined(s)} ORDER BY q.n
 -- name: to_resolve
 SELECT q.run_id, q.n, q.fingerprint FROM quarantine q CROSS JOIN steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE (?1 IS NULL OR q.fingerprint = ?1) AND (?2 IS NULL OR q.run_id = ?2) AND q.at <= ?3 AND {quarantined(s)}
+  AND (?5 IS NULL OR {namespace_of(q.step)} = ?5)
 ORDER BY q.run_id, q.n LIMIT ?4
 
 -- SQLite has only one write transaction at a time, so the rows need no lock.

@@ -15,17 +15,28 @@ json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
 -- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count.
 -- fragment: is_meant(r)
 ((?1 = '[]' OR +{r}.state IN (SELECT value FROM json_each(?1)))
- AND (?2 IS NULL OR +{r}.workflow = ?2 OR substr({r}.workflow, -length(?2) - 1) = '.' || ?2)
+ AND (?2 IS NULL OR +{r}.workflow = ?2 OR substr({r}.workflow, -length(?2) - 1) = '.' || ?2
+      OR {r}.workflow = {r}.namespace || '//' || ?2)
  AND (?5 IS NULL OR (SELECT count(*) FROM json_each(?5) want JOIN json_each(coalesce({r}.tags, '{}')) have
                      ON have.key = want.key AND have.value = want.value) = (SELECT count(*) FROM json_each(?5)))
  AND (?7 IS NULL OR +{r}.namespace = ?7)
  AND (?9 IS NULL OR {error_class({r})} = ?9 OR substr({error_class({r})}, -length(?9) - 1) = '.' || ?9)
  AND (?10 OR NOT {is_quiet_page({r})}))
 
--- The newest runs before the cursor (created_at, id), and not before ?8.
+-- The namespaces that have runs. Each costs one look into the index.
+-- name: namespaces
+WITH RECURSIVE there (name) AS (
+    SELECT (SELECT namespace FROM runs INDEXED BY runs_newest WHERE namespace > '' ORDER BY namespace LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.namespace FROM runs r INDEXED BY runs_newest
+            WHERE r.namespace > there.name ORDER BY r.namespace LIMIT 1)
+    FROM there WHERE there.name IS NOT NULL)
+SELECT name FROM there WHERE name IS NOT NULL LIMIT 10000
+
+-- The newest runs of the namespace ?7 before the cursor (created_at, id), and not before ?8.
 -- name: runs
 SELECT {Run} FROM runs INDEXED BY runs_newest
-WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
+WHERE namespace = ?7 AND (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
 -- The same, of those whose ids are between ?11 and ?12.
@@ -43,7 +54,7 @@ WHERE r.finished_at IS NOT NULL OR +r.state = 'stuck'
 SELECT u.value FROM json_each(?1) u WHERE NOT EXISTS (SELECT 1 FROM runs WHERE id = u.value)
 
 -- name: runs_by_state
-SELECT state, count(*) FROM runs GROUP BY state
+SELECT state, count(*) FROM runs WHERE ?1 IS NULL OR namespace = ?1 GROUP BY state
 
 -- name: steps
 SELECT {Step} FROM steps WHERE run_id = ?1 AND n > ?2 ORDER BY n LIMIT ?3
@@ -82,6 +93,9 @@ SELECT {Run} FROM runs INDEXED BY runs_parent WHERE parent_id = ?1 ORDER BY crea
 
 -- name: journal
 SELECT {JournalEntry} FROM journal ORDER BY id DESC LIMIT ?1
+
+-- name: journal_in
+SELECT {JournalEntry} FROM journal INDEXED BY journal_in WHERE namespace = ?2 ORDER BY id DESC LIMIT ?1
 
 -- name: journal_of_run
 SELECT {JournalEntry} FROM journal INDEXED BY journal_of WHERE run_id = ?1 ORDER BY id DESC LIMIT ?2

@@ -5,10 +5,12 @@
 -- name: old_runs
 SELECT id, finished_at FROM runs INDEXED BY runs_ended
 WHERE state = ?1 AND finished_at IS NOT NULL AND finished_at < ?2 AND (finished_at, id) > (?3, ?4)
+  AND (?6 IS NULL OR namespace = ?6)
 ORDER BY finished_at, id LIMIT ?5
 
 -- name: count_old_runs
 SELECT count(*) FROM runs INDEXED BY runs_ended WHERE state = ?1 AND finished_at IS NOT NULL AND finished_at < ?2
+  AND (?3 IS NULL OR namespace = ?3)
 
 -- name: prunable
 SELECT r.id FROM json_each(?1) u CROSS JOIN runs r ON r.id = u.value

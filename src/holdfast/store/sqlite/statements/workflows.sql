@@ -18,14 +18,15 @@ WHERE (code, origin, digest, input, result, signals)
    OR last_at < excluded.last_at - ?10
 
 -- name: declared
-SELECT {Declaration(w)} FROM runs r JOIN workflows w ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
-WHERE r.id = ?1 AND r.finished_at IS NULL
+SELECT {Declaration(w)} FROM runs r JOIN workflows w ON w.namespace IN (r.namespace, '*') AND w.version = r.version
+ AND w.name = iif(r.namespace = 'default', r.workflow, substr(r.workflow, length(r.namespace) + 3))
+WHERE r.id = ?1 AND r.finished_at IS NULL ORDER BY w.namespace = '*' LIMIT 1
 
 -- name: declaration
-SELECT {Declaration} FROM workflows WHERE namespace = 'default' AND name = ?1 AND version = ?2
+SELECT {Declaration} FROM workflows WHERE namespace IN (?1, '*') AND name = ?2 AND version = ?3 ORDER BY namespace = '*' LIMIT 1
 
 -- name: workflows
-SELECT {Declaration} FROM workflows ORDER BY namespace, name, version LIMIT ?1
+SELECT {Declaration} FROM workflows WHERE ?2 IS NULL OR namespace IN (?2, '*') ORDER BY namespace, name, version LIMIT ?1
 
 -- What a live node has loaded stays, however long ago the node started.
 -- name: old_workflows
