@@ -14,10 +14,11 @@ from typing import Literal
 import msgspec
 
 from holdfast.actor import actor
-from holdfast.errors import UnknownAct, WrongState
+from holdfast.codec import stored_text
+from holdfast.desk import Opened
+from holdfast.errors import InvalidInput, UnknownAct, WrongState
 from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate
 from holdfast.plans import STATES, Preview, Tally, warnings
-from holdfast.run import Opened
 from holdfast.store.acts import LEFT, NewAct
 from holdfast.store.origins import Offers
 from holdfast.store.reads import RunFilter
@@ -114,8 +115,10 @@ class Act:
     """A handle to one act on many runs: carry it out, follow it, stop it. If it does not exist, its methods raise
     UnknownAct."""
 
-    def __init__(self, hf: Opened, act_id: str, preview: Preview | None = None) -> None:
-        self._hf, self.id = hf, act_id
+    def __init__(
+        self, hf: Opened, act_id: str, preview: Preview | None = None, *, actor: str | None = None
+    ) -> None:
+        self._hf, self.id, self._actor = hf, act_id, actor
         self.preview = preview or Preview()
         """What the plan says, if this handle came from `hf.plan`."""
 
@@ -181,7 +184,7 @@ class Act:
 
     async def stop(self) -> ActInfo:
         """Stop the act: no further run is acted on. `carry_out` goes on with what is left."""
-        if not await self._hf.store.acts.stop_act(self.id, actor()):
+        if not await self._hf.store.acts.stop_act(self.id, self._actor or actor()):
             await self.row()
         return await self.info()
 
@@ -203,6 +206,21 @@ class Act:
             after = page[-1].run_id
 
 
+def demand_plan(verb: str, where: RunFilter, how: ActOptions, note: str) -> None:
+    """Raise InvalidInput for a plan that cannot be meant."""
+    if verb not in set(ActVerb):
+        raise InvalidInput(f"plan({verb!r}): expected one of {', '.join(ActVerb)}")
+    if how.force and verb != ActVerb.CANCEL:
+        raise InvalidInput(f"plan({verb!r}, force=True): force is for cancel")
+    if how.start is not None:
+        if verb != ActVerb.FORK:
+            raise InvalidInput(f"plan({verb!r}, from_={how.start!r}): from_ is for fork")
+        stored_text(how.start, "from_")
+    if not where.is_narrow:
+        raise InvalidInput("plan(…): say which runs are meant, for example by their state, workflow or age")
+    stored_text(note, "note")
+
+
 async def make_plan(
     hf: Opened,
     verb: ActVerb,
@@ -210,6 +228,8 @@ async def make_plan(
     options: ActOptions,
     note: str,
     progress: Callable[[int], None] | None = None,
+    *,
+    actor: str,
 ) -> Act:
     """List the runs that a filter means, and write down those that the act can do something to. After each page,
     `progress` is called with the number of runs that were listed."""
@@ -220,7 +240,7 @@ async def make_plan(
         where = msgspec.structs.replace(where, states=tuple(map(str, states)))
     # What happens to a run happens to the pages of its maps, too.
     where = msgspec.structs.replace(where, limit=PAGE, has_pages=False)
-    await acts.plan_act(NewAct(act_id, verb, actor(), note, options))
+    await acts.plan_act(NewAct(act_id, verb, actor, note, options))
     declared: dict[tuple[str, str], bool] = {}
     after = ""
     while True:

@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, 
 from holdfast import codec
 from holdfast.access import Identity, local
 from holdfast.actor import actor
-from holdfast.acts import Act, ActInfo, Verb, make_plan
+from holdfast.acts import Act, ActInfo, Verb, demand_plan, make_plan
+from holdfast.addresses import is_remote, shown_address
 from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
 from holdfast.decider.loop import running
-from holdfast.desk import LocalDesk, answer_of
+from holdfast.desk import LocalDesk, StartRequest, answer_of
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -37,8 +38,9 @@ from holdfast.errors import (
     NameTaken,
     NotInStep,
     StoreError,
+    StoreUnreachable,
 )
-from holdfast.filters import Moment, demand_workflow, run_filter
+from holdfast.filters import Moment, run_filter
 from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, close_unstarted
 from holdfast.info import RunInfo, cursor
@@ -70,6 +72,8 @@ from holdfast.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from holdfast.node import Node
+    from holdfast.remote.desk import RemoteDesk
+    from holdfast.remote.transport import Transport
 
 log = logging.getLogger("holdfast.client")
 
@@ -97,19 +101,24 @@ def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) 
 
 
 class Holdfast:
-    """A store, and the roles that this process hosts on it. With `roles=()` it only starts and watches runs. `alerts`
+    """A store, and the roles that this process hosts on it. The address may also be that of a server, `https://…`, with
+    a `token` or HOLDFAST_TOKEN; `namespace` names the one that is meant, if the token is for several. With `roles=()` it only starts and watches runs. `alerts`
     is a settings file (or the same as a dict) with the channels through which a Supervisor here sends alerts. `app`
     names the application that the code here belongs to. Without it, Holdfast derives the application from where the
     code was loaded."""
 
     _node_type: type[Node] | None = None
     """The class of the nodes here, if it is not `Node`. A simulation has another one."""
+    _http_client: Callable[[], Any] | None = None
+    """Makes the HTTP client, if it is not the usual one. Tests have others, which lose replies."""
 
     def __init__(
         self,
         store: str | None = None,
         *,
-        roles: Iterable[str] = ROLES,
+        token: str | None = None,
+        namespace: str | None = None,
+        roles: Iterable[str] | None = None,
         labels: Iterable[str] = (),
         config: Config = DEFAULT,
         environment: Environment | None = None,
@@ -127,7 +136,25 @@ class Holdfast:
             level_number(config.logs_level)
         except ValueError as wrong:
             raise InvalidInput(f"Config(logs_level=…): {wrong}") from None
-        self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
+        self.is_remote = is_remote(self.url)
+        """True if this is the address of a server."""
+        if token is not None and not self.is_remote:
+            raise HoldfastError(
+                f"Holdfast({shown_address(self.url)!r}, token=…): a token is for a server: give the address of one, "
+                "https://…"
+            )
+        usual = () if self.is_remote else ROLES
+        self._roles, self._labels = (
+            _roles(usual if roles is None else roles),
+            options.labels(labels, "Holdfast"),
+        )
+        if self.is_remote and not set(self._roles) <= {"agent"}:
+            raise HoldfastError(
+                f"Holdfast({shown_address(self.url)!r}, roles=…): through a server, a program can start runs and host "
+                f"agents (roles=['agent']): a {', '.join(self._roles)} needs the address of the database itself"
+            )
+        self._namespace = namespace
+        self._transport = self._new_transport(token) if self.is_remote else None
         app = app or os.environ.get("HOLDFAST_APP") or None
         self._app = None if app is None else options.text(app, "app")
         self._checked_names: set[str] = set()
@@ -136,6 +163,7 @@ class Holdfast:
         self._desk = LocalDesk(self)
         self._store: Store | None = None
         self._caller: Caller | None = None
+        self._remote_desk: RemoteDesk | None = None
         self._rejoining: asyncio.Future[None] | None = None
         self._is_leaving = False
         self._home: Home | None = None
@@ -167,6 +195,10 @@ class Holdfast:
         if self._own_home() is not None:
             raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
         self.environment.after_fork()
+        if self._transport is not None:
+            await self._join_remote(self._transport)
+            outside.enter(self)
+            return self
         store = open_store(self.url, self.environment, self.config)
         await store.open()
         await self._join(store, first)
@@ -180,6 +212,28 @@ class Holdfast:
         self._home = Home(asyncio.get_running_loop())
         try:
             await self._caller.start(first)
+        except BaseException:
+            await self._leave(0)
+            raise
+
+    def _new_transport(self, token: str | None) -> Transport:
+        from holdfast.remote.transport import Transport  # noqa: PLC0415  only who speaks to a server needs it
+
+        return Transport(self.url, token, self.environment, client=self._http_client)
+
+    async def _join_remote(self, transport: Transport) -> None:
+        """Begin as a caller of a server, and as an agent if there is one here. Ask the server once, so that a wrong
+        address or token shows now."""
+        from holdfast.remote.caller import RemoteCaller  # noqa: PLC0415  only who speaks to a server needs it
+        from holdfast.remote.desk import RemoteDesk  # noqa: PLC0415  the same
+
+        self._remote_desk = RemoteDesk(transport, self.config)
+        self._home = Home(asyncio.get_running_loop())
+        caller = RemoteCaller(self._remote_desk, self.who, self.environment, self.config)
+        self._caller = cast("Caller", caller)  # all that handles ask of it
+        try:
+            await self._remote_desk.now(self.who)
+            await self._caller.start()
         except BaseException:
             await self._leave(0)
             raise
@@ -250,6 +304,8 @@ class Holdfast:
                 await self._caller.stop(drain_s)
             if self._store is not None:
                 await self._store.close()
+            if self._transport is not None:
+                await self._transport.close()
         finally:
             self._is_leaving = False
         self._caller = self._store = self._home = None
@@ -289,7 +345,11 @@ class Holdfast:
     @property
     def store(self) -> Store:
         self._demand_open()
-        assert self._store is not None
+        if self._store is None:
+            raise HoldfastError(
+                f"this needs the database itself, and {shown_address(self.url)} is a server: use the address of the store, "
+                "sqlite:///… or postgresql://…"
+            )
         return self._store
 
     def _demand_open(self) -> None:
@@ -304,6 +364,8 @@ class Holdfast:
             # The process that opened it still uses these. To close or even finalise them here would disturb it.
             self._inherited += [self._home, self._caller, self._store, self._thread]
             self._home = self._caller = self._store = self._thread = self._rejoining = None
+            if self._transport is not None:
+                self._transport.forget()
             outside.leave(self)
         return self._home
 
@@ -313,17 +375,33 @@ class Holdfast:
     @property
     def desk(self) -> LocalDesk:
         """What callers and operators may ask, with the identity of who asks."""
+        if self._remote_desk is not None:
+            return cast("LocalDesk", self._remote_desk)  # it has the same methods
         return self._desk
 
     @property
     def who(self) -> Identity:
-        """Who asks: this process's user, who reaches the store itself."""
-        return local(actor())
+        """Who asks: this process's user, who reaches the store itself. A server asks for the token instead."""
+        return local(actor()).within(self._namespace) if self.is_remote else local(actor())
 
     @property
     def gates(self) -> Gates:
         """Breakers and holds, which keep steps from beginning."""
+        if self.is_remote:
+            from holdfast.remote.gates import RemoteGates  # noqa: PLC0415  only who speaks to a server needs it
+
+            return cast("Gates", RemoteGates(self._opened_desk, lambda: self.who))
         return Gates(lambda: self.caller, actor())
+
+    def _opened_desk(self) -> RemoteDesk:
+        self._demand_open()
+        assert self._remote_desk is not None
+        return self._remote_desk
+
+    async def now(self) -> float:
+        """Return the store's time, in seconds since the epoch."""
+        self._demand_open()
+        return await self.desk.now(self.who)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 
@@ -424,10 +502,36 @@ class Holdfast:
     async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
         """Like `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
         new = self._new_run(workflow, raw)
+        if self.is_remote:
+            return await self._start_remote(workflow, new)
         await self._demand_own_name(workflow)
         answer = await self.caller.start_run(new)
         if answer is Answer.FENCED:
             raise Conflict.of_start(new.id)
+        return Run(self, new.id, workflow, known=True)
+
+    async def _start_remote(self, workflow: Workflow[Any, R], new: NewRun) -> Run[R]:
+        who = self.who if workflow.namespace is None else self.who.within(workflow.namespace)
+        request = StartRequest(
+            new.workflow,
+            new.input,
+            new.version,
+            new.id,
+            tags=new.tags or {},
+            priority=new.priority,
+            timeout_s=new.timeout_s,
+        )
+        try:
+            await self._opened_desk().start(who, request)
+        except Conflict:
+            raise Conflict.of_start(new.id) from None
+        except StoreUnreachable as away:
+            if not away.maybe_done:
+                raise type(away)(f"run {new.id!r} was not started: {away}") from away
+            raise StoreUnreachable(
+                f"it is not known whether run {new.id!r} was started: {away}; start it again with the same id: this never "
+                "makes a second run"
+            ) from away
         return Run(self, new.id, workflow, known=True)
 
     async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
@@ -446,6 +550,11 @@ class Holdfast:
         `connection` is what the transaction was begun on: a connection of asyncpg or psycopg 3, a session or connection
         of SQLAlchemy, Django's `connection`, or on SQLite one of apsw.
         """
+        if self.is_remote:
+            raise HoldfastError(
+                f"hf.within(…) needs the database itself, and {shown_address(self.url)} is a server: start the run after "
+                "your transaction, with an id, or open the store"
+            )
         return Within(self, transaction_of(connection))
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
@@ -492,7 +601,7 @@ class Holdfast:
         if options.whole_number(limit, "runs(limit=…)") < 1:
             raise HoldfastError(f"runs(limit={limit!r}): the limit must be 1 or more")
         where = run_filter(
-            now=await self.store.now(),
+            now=await self.now(),
             states=(state,) if isinstance(state, str) else state,
             workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
             tags=tags,
@@ -503,9 +612,9 @@ class Holdfast:
             prefix=prefix,
         )
         where.limit, where.before = limit, None if before is None else cursor(before)
-        found = await self.store.reads.runs(where)
+        found = await self.desk.runs(self.who, where)
         if not found and isinstance(workflow, str):
-            await demand_workflow(self.store, workflow)
+            await self.desk.demand_workflow(self.who, workflow)
         return [RunInfo(row) for row in found]
 
     async def plan(
@@ -532,7 +641,7 @@ class Holdfast:
         what would happen, in words and numbers. `force` is for `cancel`, and `from_`, the key of a step, for `fork`.
         """
         where = run_filter(
-            now=await self.store.now(),
+            now=await self.now(),
             states=(state,) if isinstance(state, str) else state,
             workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
             tags=tags,
@@ -555,32 +664,28 @@ class Holdfast:
     ) -> Act:
         """Like `plan`, with a filter that is already made. After each page, `progress` is called with the number of
         runs that were listed."""
-        if verb not in set(ActVerb):
-            raise InvalidInput(f"plan({verb!r}): expected one of {', '.join(ActVerb)}")
-        if how.force and verb != ActVerb.CANCEL:
-            raise InvalidInput(f"plan({verb!r}, force=True): force is for cancel")
-        if how.start is not None:
-            if verb != ActVerb.FORK:
-                raise InvalidInput(f"plan({verb!r}, from_={how.start!r}): from_ is for fork")
-            codec.stored_text(how.start, "from_")
-        if not where.is_narrow:
-            raise InvalidInput(
-                "plan(…): say which runs are meant, for example by their state, workflow or age"
-            )
-        codec.stored_text(note, "note")
+        demand_plan(verb, where, how, note)
         if where.workflow is not None:
-            await demand_workflow(self.store, where.workflow)
-        return await make_plan(self, ActVerb(verb), where, how, note, progress)
+            await self.desk.demand_workflow(self.who, where.workflow)
+        if self.is_remote:
+            from holdfast.remote.acts import RemoteAct  # noqa: PLC0415  only who speaks to a server needs it
+
+            return await RemoteAct.plan(self, self._opened_desk(), verb, where, how, note)
+        return await make_plan(self, ActVerb(verb), where, how, note, progress, actor=actor())
 
     def act(self, act_id: str) -> Act:
         """Return a handle to an act that exists: to carry it out, follow it or stop it."""
+        if self.is_remote:
+            from holdfast.remote.acts import RemoteAct  # noqa: PLC0415  only who speaks to a server needs it
+
+            return RemoteAct(self, act_id)
         return Act(self, act_id)
 
     async def acts(self, limit: int = 50) -> list[ActInfo]:
         """Return the newest acts on many runs, newest first."""
         if options.whole_number(limit, "acts(limit=…)") < 1:
             raise HoldfastError(f"acts(limit={limit!r}): the limit must be 1 or more")
-        return [ActInfo(row) for row in await self.store.acts.acts(limit)]
+        return [ActInfo(row) for row in await self.desk.acts(self.who, limit)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
@@ -600,7 +705,7 @@ class Holdfast:
 
     async def quarantine(self) -> list[Poison]:
         """Return what waits in quarantine, by fingerprint, the oldest first."""
-        return await self.store.quarantine.quarantine(self.config.claim_max)
+        return await self.desk.quarantine(self.who)
 
     async def resolve(
         self,

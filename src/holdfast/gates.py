@@ -98,7 +98,7 @@ class Gates:
     ) -> Placed:
         """Let none of these steps begin until `release`. Steps that are running go on. Runs still decide what comes
         next."""
-        scope, given = _only_scope(workflow, step, dependency, namespace, everything)
+        scope, given = only_scope(workflow, step, dependency, namespace, everything)
         value, known = await self._full_name(scope, given)
         new = await self._store.gates.add_hold(scope, value, self._actor, stored_text(note, "note"))
         found = [row for row in await self._store.gates.holds() if (row.scope, row.value) == (scope, value)]
@@ -118,7 +118,7 @@ class Gates:
         note: str = "",
     ) -> Hold:
         """Remove a hold, and return it. Its steps can begin at once, unless another gate stops them."""
-        scope, given = _only_scope(workflow, step, dependency, namespace, everything)
+        scope, given = only_scope(workflow, step, dependency, namespace, everything)
         holds = {row.value: row for row in await self._store.gates.holds() if row.scope is scope}
         value = _match(given, set(holds), f"hold on {'an' if scope is HoldScope.ALL else 'a'} {scope}")
         if value not in holds or not await self._store.gates.remove_hold(
@@ -162,7 +162,7 @@ class Gates:
         await self._store.nodes.ring(set(bells))
 
 
-def _only_scope(
+def only_scope(
     workflow: str | None, step: str | None, dependency: str | None, namespace: str | None, everything: bool
 ) -> tuple[HoldScope, str]:
     given = [

@@ -10,7 +10,7 @@ import click
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
 from holdfast.model import LeaderLease
-from holdfast.supervisor.health import NodeHealth, NodeState, examine
+from holdfast.supervisor.health import NodeHealth, NodeState
 from holdfast.terminal import output, wording
 
 GLYPHS = {
@@ -52,13 +52,8 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
 
 async def _examined(url: str, everything: bool) -> tuple[list[NodeHealth], LeaderLease | None, float]:
     async with opened(url) as hf:
-        nodes = [node for node in await hf.store.nodes.nodes() if everything or node.retired_at is None]
-        loads = await hf.store.nodes.loads()
-        leader = await hf.store.leader.leader()
-        now = await hf.store.now()
-    if leader is not None and leader.expires_at < now:
-        leader = None
-    return [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes], leader, now
+        seen = await hf.desk.agents(hf.who, everything=everything)
+    return seen.nodes, seen.lease, seen.now
 
 
 def health_object(health: NodeHealth, leader: str | None) -> output.Object:

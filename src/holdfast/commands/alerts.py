@@ -7,14 +7,12 @@ from typing import Any
 
 import click
 
-from holdfast.actor import actor
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import alerts_option, command, opened
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.model import Alert, AlertKind, Delivery, Level
-from holdfast.supervisor.alerts import in_words
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 
@@ -63,25 +61,19 @@ def alerts(
 
 async def _list(everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found = await (
-            hf.store.alerts.alerts(LISTED_MAX) if everything else hf.store.alerts.open_alerts(LISTED_MAX)
-        )
-        deliveries = await hf.store.alerts.deliveries([alert.id for alert in found])
-        now = await hf.store.now()
-    by_alert: dict[int, list[Delivery]] = {}
-    for delivery in deliveries:
-        by_alert.setdefault(delivery.alert_id, []).append(delivery)
+        found = await hf.desk.alerts(hf.who, everything=everything, limit=LISTED_MAX)
+        now = await hf.now()
     if as_json:
-        output.print_json([alert_object(alert, by_alert.get(alert.id, [])) for alert in found])
+        output.print_json([alert_object(*one) for one in found])
         return
     if not found:
         output.say("no alert" if everything else "no open alert")
-    for alert in found:
+    for alert, words, deliveries in found:
         print_words(f"{alert.id} {alert.level}", COLOURS.get(alert.level), end=False)
         times = f", {alert.times} times" if alert.times > 1 else ""
         over = "" if alert.cleared_at is None else f", cleared {wording.span(now - alert.cleared_at)} ago"
-        print_words(f" {alert.kind}: {in_words(alert)}")
-        sent = "".join(f"; {_delivery_words(delivery)}" for delivery in by_alert.get(alert.id, []))
+        print_words(f" {alert.kind}: {words}")
+        sent = "".join(f"; {_delivery_words(delivery)}" for delivery in deliveries)
         print_words(f"  {wording.span(now - alert.at)} ago{times}{over}{sent}", dim=True)
     if len(found) == LISTED_MAX:
         print_words(
@@ -105,13 +97,13 @@ def _delivery_words(delivery: Delivery) -> str:
     return f"{what} not yet sent {tried}".rstrip()
 
 
-def alert_object(alert: Alert, deliveries: list[Delivery]) -> output.Object:
+def alert_object(alert: Alert, words: str, deliveries: list[Delivery]) -> output.Object:
     return {
         "id": alert.id,
         "kind": alert.kind,
         "level": alert.level,
         "key": alert.key,
-        "message": in_words(alert),
+        "message": words,
         "run": alert.run_id,
         "times": alert.times,
         "at": output.moment(alert.at),
@@ -179,7 +171,7 @@ async def _test(file: str | None, channel: str | None, as_json: bool) -> int:
 
 async def _clear(ids: tuple[int, ...], store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        cleared = {alert: await hf.store.alerts.clear_alert(alert, actor()) for alert in ids}
+        cleared = {alert: await hf.desk.clear_alert(hf.who, alert) for alert in ids}
     if as_json:
         output.print_json([{"id": alert, "cleared": done} for alert, done in cleared.items()])
     else:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from holdfast.addresses import is_remote, shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
-from holdfast.errors import InvalidInput, StoreUnreachable
+from holdfast.errors import InvalidInput, InvalidSettings, StoreUnreachable
 from holdfast.filters import run_filter
 from holdfast.model import RunState
 from holdfast.store import dialect_of
@@ -24,10 +25,13 @@ from holdfast.workflow.workflow import Workflow
 Command = Callable[..., Any]
 
 
-def command(**settings: Any) -> Callable[[Command], click.Command]:
-    """Declare a command that has the options --store and --json."""
+def command(*, needs_database: bool = False, **settings: Any) -> Callable[[Command], click.Command]:
+    """Declare a command that has the options --store and --json. One that needs the database itself refuses the address
+    of a server."""
 
     def declare(fn: Command) -> click.Command:
+        if needs_database:
+            fn = _on_database(fn)
         store = click.option(
             "--store",
             envvar="HOLDFAST_STORE",
@@ -35,13 +39,22 @@ def command(**settings: Any) -> Callable[[Command], click.Command]:
             show_default=True,
             show_envvar=True,
             metavar="URL",
-            help="Use this store: sqlite:///file.db or postgresql://user@host/database.",
+            help="Use this store: sqlite:///file.db, postgresql://user@host/database, or a server: https://host.",
         )
         as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
         declared: click.Command = click.command(**settings)(store(as_json(fn)))
         return declared
 
     return declare
+
+
+def _on_database(fn: Command) -> Command:
+    @wraps(fn)
+    def checked(**given: Any) -> Any:
+        demand_database(given["store"], fn.__name__.rstrip("_"))
+        return fn(**given)
+
+    return checked
 
 
 def _tags(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -303,9 +316,19 @@ def json_value(text: str, what: str) -> bytes:
 async def opened(url: str) -> AsyncIterator[Holdfast]:
     """Open the store to look at it or to operate on it. This hosts no role, and makes no file where there is no
     store."""
-    demand_file(url)
+    if not is_remote(url):
+        demand_file(url)
     async with Holdfast(url, roles=()) as hf:
         yield hf
+
+
+def demand_database(url: str, command: str) -> None:
+    """Raise if this is the address of a server, because the command needs the database itself."""
+    if is_remote(url):
+        raise InvalidSettings(
+            f"`holdfast {command}` needs the database itself, and {shown_address(url)} is a server: name the store, "
+            "--store sqlite:///file.db or --store postgresql://user@host/database"
+        )
 
 
 def demand_file(url: str) -> None:

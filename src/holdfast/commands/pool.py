@@ -37,7 +37,7 @@ from holdfast.terminal import output, streams, wording
 from holdfast.terminal.node_view import NodeView, view_for
 
 
-@command()
+@command(needs_database=True)
 @files_argument
 @click.option(
     "--min",

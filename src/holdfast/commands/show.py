@@ -9,11 +9,11 @@ import click
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened, run_argument
 from holdfast.run import Run as Handle
-from holdfast.supervisor.outlook import outlook
 from holdfast.terminal import output
 from holdfast.terminal.page import Page, page_object
 
 STEPS_SHOWN = 100
+JOURNAL_MAX = 100
 
 
 @command()
@@ -44,15 +44,15 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
 async def _read(run_id: str, store: str) -> Page:
     async with opened(store) as hf:
         run: Handle[Any] = hf.run(run_id)
-        view = await run.rows()
+        view, desk, who = await run.rows(), hf.desk, hf.who
         return Page(
             view,
-            await hf.store.reads.signals(run_id),
-            await hf.store.reads.children(run_id),
-            await hf.store.reads.started_runs(run_id),
-            await hf.store.reads.journal(run_id),
+            await desk.signals(who, run_id),
+            await desk.children(who, run_id),
+            await desk.started_runs(who, run_id),
+            await desk.journal_of(who, run_id, JOURNAL_MAX),
             await run.why(),
-            await hf.store.now(),
-            await outlook(hf.store, view.run, view.steps, hf.config),
-            await hf.store.reads.log_counts(run_id),
+            await hf.now(),
+            await desk.outlook(who, view.run, view.steps),
+            await desk.log_counts(who, run_id),
         )

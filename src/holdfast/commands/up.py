@@ -150,7 +150,7 @@ def listen_options(port: int | None, purpose: str) -> Callable[[Command], Comman
     return declare
 
 
-@command()
+@command(needs_database=True)
 @files_argument
 @label_option
 @steps_option
@@ -206,7 +206,7 @@ def up(
     )
 
 
-@command()
+@command(needs_database=True)
 @files_argument
 @log_option
 @on_bug_option
@@ -279,7 +279,7 @@ def agent(
     )
 
 
-@command()
+@command(needs_database=True)
 @alerts_option
 @keep_option
 @log_option
@@ -298,7 +298,7 @@ def supervisor(
     return _serve((), ("supervisor",), store, as_json, config=config, alerts=alerts, log_format=log_format)
 
 
-@command()
+@command(needs_database=True)
 @click.argument("files", nargs=-1, metavar="[FILE…]")
 @listen_options(8080, "Listen on this port.")
 @log_option

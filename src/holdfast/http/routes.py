@@ -7,8 +7,8 @@ exact: nothing is authorised by how an address looks.
 from __future__ import annotations
 
 from holdfast.access import Act
+from holdfast.http import acts, runs, streams, tokens
 from holdfast.http import operating as store
-from holdfast.http import runs, streams
 from holdfast.http.call import Route, Size
 from holdfast.wire import answers, requests
 
@@ -42,6 +42,15 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{R}/logs", Act.READ, "List what a run and its steps have logged", runs.logs, answers.Lines,
           query=runs.LogsQuery),
     Route("GET", f"{R}/graph", Act.READ, "Draw the workflow of a run with the run's way in it", runs.graph, answers.Drawing),
+    Route("GET", f"{R}/logs/counts", Act.READ, "Count the lines that each step has logged", runs.log_counts,
+          answers.LogCounts),
+    Route("GET", f"{R}/eta", Act.READ, "Say when a run will probably end, and which of its steps take long", runs.eta,
+          answers.Outlook),
+    Route("GET", f"{R}/started", Act.READ, "List the runs that a run started, and that are not its children", runs.started,
+          answers.Runs),
+    Route("GET", f"{R}/signals", Act.READ, "List what was sent to a run", runs.signals, answers.Signals),
+    Route("POST", f"{R}/quarantine", Act.STEER, "Decide about the steps of a run that are in quarantine", runs.resolve,
+          answers.Resolved, requests.Resolve, size=Size.PAYLOAD),
     Route("POST", f"{R}/signals", Act.START, "Send a signal", runs.signal, answers.Sent, requests.Signal,
           statuses={202: "sent"}, size=Size.PAYLOAD),
     Route("POST", f"{R}/updates", Act.START, "Call an update, and wait for its answer", runs.update, answers.Reply,
@@ -78,7 +87,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/breakers/{name}/reset", Act.STEER_STORE, "Let the leader decide about a breaker again",
           store.reset_breaker, answers.Breaker, requests.Noted),
     Route("GET", "/v1/quarantine", Act.READ_STORE, "List what waits in quarantine, by fingerprint", store.quarantine,
-          answers.Quarantine),
+          answers.Quarantine, query=store.QuarantineQuery),
     Route("POST", "/v1/quarantine/{fingerprint}/release", Act.STEER_STORE, "Try the steps in quarantine again",
           store.release_quarantined, answers.Resolved, requests.Noted),
     Route("POST", "/v1/quarantine/{fingerprint}/skip", Act.STEER_STORE, "Go on as if the steps in quarantine had returned",
@@ -91,6 +100,23 @@ ROUTES: tuple[Route, ...] = (
           requests.Nothing),
     Route("GET", "/v1/journal", Act.AUDIT, "List what was done to the store, newest first", store.journal, answers.Journal,
           query=store.JournalQuery),
+    Route("GET", "/v1/acts", Act.READ_STORE, "List acts on many runs, newest first", acts.acts, answers.Acts,
+          query=acts.ActsQuery),
+    Route("POST", "/v1/acts", Act.STEER_STORE, "Plan an act on many runs, and say what it would do", acts.plan, answers.Act,
+          requests.Plan, statuses={201: "planned"}),
+    Route("GET", "/v1/acts/{act}", Act.READ_STORE, "Show an act on many runs", acts.act, answers.Act),
+    Route("GET", "/v1/acts/{act}/runs", Act.READ_STORE, "List the runs of an act, and what became of each", acts.act_runs,
+          answers.ActRuns, query=acts.ActRunsQuery),
+    Route("POST", "/v1/acts/{act}/go", Act.STEER_STORE, "Carry out an act, for as long as the request waits", acts.carry_out,
+          answers.Act, requests.CarryOut, polls=True),
+    Route("POST", "/v1/acts/{act}/stop", Act.STEER_STORE, "Stop an act", acts.stop, answers.Act, requests.Nothing),
+    Route("GET", "/v1/tokens", Act.ADMINISTER, "List tokens, without their secrets", tokens.tokens, answers.Tokens),
+    Route("POST", "/v1/tokens", Act.ADMINISTER, "Make a token", tokens.create, answers.TokenMade, requests.TokenCreate,
+          statuses={201: "made"}),
+    Route("POST", "/v1/tokens/{token}/rotate", Act.ADMINISTER, "Give a token another secret", tokens.rotate,
+          answers.TokenMade, requests.TokenRotate),
+    Route("POST", "/v1/tokens/{token}/revoke", Act.ADMINISTER, "Revoke a token for good", tokens.revoke,
+          answers.TokenRevoked, requests.Nothing),
     Route("GET", "/v1/stream", Act.READ, "Say when runs or lists of runs change, as server-sent events", streams.stream,
           query=streams.StreamQuery, headers=("Last-Event-ID",), media_type=streams.MEDIA_TYPE),
     Route("GET", "/v1/me", Act.KNOW_SELF, "Say who asks", store.me, answers.Me),

@@ -47,6 +47,7 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.UnknownSignal: "invalid",
     errors.UnknownUpdate: "invalid",
     errors.UnknownValue: "unknown",
+    errors.UnknownAct: "unknown",
     errors.Conflict: "conflict",
     errors.WrongState: "wrong-state",
     errors.UpdateFailed: "update-failed",
@@ -88,6 +89,10 @@ class Problem(msgspec.Struct, omit_defaults=True):
     next: str = ""
     """What to do about it."""
     errors: list[Place] = []
+    error: str = ""
+    """The class of the error in Python, if there is a more precise one than the problem's own."""
+    error_type: str = ""
+    """The class of the error that ended an update."""
 
 
 def problem(name: str, detail: str = "", *, instance: str = "", place: str = "", next: str = "") -> Problem:
