@@ -164,6 +164,8 @@ class Holdfast:
         self._store: Store | None = None
         self._caller: Caller | None = None
         self._remote_desk: RemoteDesk | None = None
+        self._remote_node: Node | None = None
+        """The node of this process, if it reaches the store through a server."""
         self._rejoining: asyncio.Future[None] | None = None
         self._is_leaving = False
         self._home: Home | None = None
@@ -234,9 +236,26 @@ class Holdfast:
         try:
             await self._remote_desk.now(self.who)
             await self._caller.start()
+            if self._roles:
+                self._remote_node = self._new_remote_node(transport)
+                await self._remote_node.start()
         except BaseException:
             await self._leave(0)
             raise
+
+    def _new_remote_node(self, transport: Transport) -> Node:
+        from holdfast.remote.node import RemoteNode  # noqa: PLC0415  it brings the agent, which a caller does not need
+
+        return RemoteNode(
+            transport,
+            labels=self._labels,
+            environment=self.environment,
+            config=self.config,
+            about=self.about,
+            pulse=self.pulse,
+            app=self._app,
+            on_fenced=self._on_fenced,
+        )
 
     def _new_caller(self, store: Store) -> Caller:
         if not self._roles:
@@ -270,8 +289,12 @@ class Holdfast:
         """Replace a node that lost its lease and stopped itself. Try until a node has begun and has its lease."""
         node = self.node
         while node.fenced or not node.started:
-            old, node = node, self._new_node(self.store)
-            self._caller = node
+            if self._transport is not None:
+                old, node = node, self._new_remote_node(self._transport)
+                self._remote_node = node
+            else:
+                old, node = node, self._new_node(self.store)
+                self._caller = node
             node.take_over(old)
             await old.stop(0)
             try:
@@ -300,6 +323,8 @@ class Holdfast:
             self._rejoining.cancel()
         self._is_leaving = True
         try:
+            if self._remote_node is not None:
+                await self._remote_node.stop(drain_s)
             if self._caller is not None:
                 await self._caller.stop(drain_s)
             if self._store is not None:
@@ -308,7 +333,7 @@ class Holdfast:
                 await self._transport.close()
         finally:
             self._is_leaving = False
-        self._caller = self._store = self._home = None
+        self._caller = self._store = self._home = self._remote_node = None
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -335,12 +360,15 @@ class Holdfast:
         caller = self.caller
         if not self._roles:
             raise HoldfastError("this Holdfast hosts no role: it was opened with roles=()")
+        if self._remote_node is not None:
+            return self._remote_node
         return cast("Node", caller)
 
     @property
     def node_id(self) -> str | None:
         """The id of the node of this process. None while it is not open."""
-        return None if self._caller is None else self._caller.id
+        caller = self._remote_node or self._caller
+        return None if caller is None else caller.id
 
     @property
     def store(self) -> Store:

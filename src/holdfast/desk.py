@@ -139,6 +139,8 @@ class LaneSeen(NamedTuple):
 
 Health = NodeHealth
 """How a node is doing."""
+Ahead = Outlook
+"""What earlier durations say about a run."""
 
 
 class AgentsSeen(NamedTuple):

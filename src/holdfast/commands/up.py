@@ -19,7 +19,7 @@ from holdfast.commands.event_loop import leaving, run_long
 from holdfast.commands.options import Command, alerts_option, app_option, command, label_option
 from holdfast.config import DEFAULT, Config, OnBug
 from holdfast.errors import InvalidSettings, StoreError, StoreUnreachable
-from holdfast.model import ROLES, SERVER
+from holdfast.model import ROLES, SERVER, LeaderLease
 from holdfast.pool import badge
 from holdfast.terminal import output
 from holdfast.terminal.node_view import NodeStatus, NodeView, view_for
@@ -437,7 +437,7 @@ async def _orphaned(pipe: int, view: NodeView) -> None:
 
 async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Future[Any]]) -> None:
     """Show the status now and then, until one of `stops` is done."""
-    monotonic, store = hf.environment.monotonic, hf.store
+    monotonic = hf.environment.monotonic
     begun, counted, counted_at = monotonic(), hf.node.writer.operations, monotonic()
     pause_s = 0.0
     while not any(stop.done() for stop in stops):
@@ -448,7 +448,7 @@ async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Fut
         if not view.wants_status:
             continue
         try:
-            leader, runs = await store.leader.leader(), await store.reads.runs_by_state()
+            leader, runs = (None, {}) if hf.is_remote else await _facts(hf)
         except StoreError as error:
             view.trouble(str(error))
             continue
@@ -457,9 +457,19 @@ async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Fut
         counted, counted_at = operations, at
         pause_s = max(STATUS_EVERY_S, (at - asked) * STATUS_SHARE)
         lead = (
-            "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
+            "through a server"
+            if hf.is_remote
+            else "nobody leads"
+            if leader is None
+            else "leads"
+            if leader[0] == hf.node.id
+            else "another node leads"
         )
         view.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
+
+
+async def _facts(hf: Holdfast) -> tuple[LeaderLease | None, dict[str, int]]:
+    return await hf.store.leader.leader(), await hf.store.reads.runs_by_state()
 
 
 class ProcessLimits(NamedTuple):

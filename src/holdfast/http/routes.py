@@ -7,16 +7,17 @@ exact: nothing is authorised by how an address looks.
 from __future__ import annotations
 
 from holdfast.access import Act
-from holdfast.http import acts, runs, streams, tokens
+from holdfast.http import acts, agents, runs, streams, tokens
 from holdfast.http import operating as store
 from holdfast.http.call import Route, Size
+from holdfast.wire import agents as door
 from holdfast.wire import answers, requests
 
 MADE = {201: "made", 200: "it was there before"}
 WAITED = {200: "the run", 304: "nothing has changed since the mark in If-None-Match"}
 MARKED = {200: "done", 304: "nothing has changed since the mark in If-None-Match"}
 STARTED = {201: "started", 200: "the same run had been started before"}
-R = "/v1/runs/{run}"
+R, A = "/v1/runs/{run}", "/v1/agents/{agent}"
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -69,6 +70,20 @@ ROUTES: tuple[Route, ...] = (
           store.workflow, answers.WorkflowVersions, statuses=MARKED, headers=("If-None-Match",)),
     Route("GET", "/v1/agents", Act.READ_STORE, "List the nodes that work on the store", store.agents, answers.Agents,
           query=store.EverythingQuery),
+    Route("POST", "/v1/agents", Act.WORK, "Register an agent", agents.register, door.Registered, door.Register,
+          statuses={201: "registered"}, needs_namespace=False),
+    Route("POST", f"{A}/claim", Act.WORK, "Claim steps, and wait for them", agents.claim, door.Claims, door.Claim,
+          size=Size.BATCH),
+    Route("POST", f"{A}/report", Act.WORK, "Report what became of steps", agents.report, door.Answers, door.Reports,
+          size=Size.BATCH),
+    Route("POST", f"{A}/beat", Act.WORK, "Renew the lease of an agent, and say which steps it has lost", agents.beat,
+          door.Beaten, door.Beat, size=Size.BATCH),
+    Route("POST", f"{A}/twin", Act.WORK, "Ask about the second attempt of a hedged step", agents.twin, door.TwinSeen,
+          door.TwinAct),
+    Route("POST", f"{A}/leave", Act.WORK, "Leave: what the agent still has is handed back", agents.leave, door.Left,
+          requests.Nothing),
+    Route("GET", f"{A}/stream", Act.WORK, "Say when an agent should look, as server-sent events", agents.stream,
+          media_type=streams.MEDIA_TYPE),
     Route("GET", "/v1/lanes", Act.READ_STORE, "List the lanes of steps, and how many steps wait in each", store.lanes,
           answers.Lanes),
     Route("GET", "/v1/backlog", Act.READ_STORE, "List the lanes in which steps wait, the oldest first", store.backlog,

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from holdfast import model
 from holdfast.access import Identity
-from holdfast.desk import AlertSeen, Health, LaneSeen, Outlook, shown_id
+from holdfast.desk import Ahead, AlertSeen, Health, LaneSeen, shown_id
 from holdfast.durations import Eta
 from holdfast.logs import LogInfo
 from holdfast.store.forks import Forked
@@ -205,7 +205,7 @@ def signal(row: model.SignalRow, who: Identity) -> answers.Signal:
     )
 
 
-def outlook(found: Outlook) -> answers.Outlook:
+def outlook(found: Ahead) -> answers.Outlook:
     twins = [
         answers.SeenTwin(
             one.n,

@@ -631,7 +631,7 @@ class RemoteDesk:
 
 
 def _run(run: str) -> str:
-    if not isinstance(run, str) or not run:
+    if not run:
         raise UnknownRun.of(run)
     try:
         return f"/v1/runs/{path_of(run)}"

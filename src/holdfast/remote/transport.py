@@ -38,7 +38,7 @@ AGAIN = frozenset({429, 502, 503, 504})
 NAMESPACE_HEADER, TOKEN_VARIABLE = "Holdfast-Namespace", "HOLDFAST_TOKEN"
 
 OF_PROBLEM: Mapping[str, type[HoldfastError]] = {
-    name: kind for kind, name in reversed(FROM.items()) if kind is not HoldfastError
+    name: kind for kind, name in reversed(list(FROM.items())) if kind is not HoldfastError
 } | {
     "malformed": errors.InvalidInput,
     "too-large": errors.InvalidInput,
@@ -101,6 +101,8 @@ class Transport:
             raise InvalidSettings(
                 "to speak to a server, this needs the extra `remote`: pip install 'holdfast[remote]'"
             ) from None
+        for name in ("httpx2", "httpcore2"):
+            logging.getLogger(name).setLevel(logging.WARNING)  # a line for every poll is no news
         timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
         limits = httpx2.Limits(max_connections=50, keepalive_expiry=60.0)
         return httpx2.AsyncClient(timeout=timeout, limits=limits, trust_env=True)

@@ -88,7 +88,7 @@ def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
         source = Source(place.origin(app, session), place.digest(), place.file or "")
         return sources.setdefault(source, len(sources))
 
-    steps = sorted(registry.steps)
+    steps = sorted(name for name, one in registry.steps.items() if not one.elsewhere)
     workflow_sources = [number(one) for one in registry.workflows.values()] if "scheduler" in roles else []
     uses_steps = "scheduler" in roles or "agent" in roles
     step_sources = [number(registry.steps[name]) for name in steps] if uses_steps else []
