@@ -61,6 +61,8 @@ class Known(msgspec.Struct):
     secret: bytes
     wanted: Wanted
     lease_s: float
+    turn: int = 0
+    """The newest claim that is known to have taken something."""
     renewed_at: float = float("-inf")
 
 
@@ -76,7 +78,9 @@ async def _agent(call: Call) -> Known:
         if row is None:
             raise Refusal("gone", "this agent left, or was taken for gone: register anew")
         offers = json.loads(row.offers)
-        known = Known(name, row.token, row.secret, _wanted(offers, call.who), float(offers["lease_s"]))
+        known = Known(
+            name, row.token, row.secret, _wanted(offers, call.who), float(offers["lease_s"]), row.turn
+        )
         doorway.agents[name] = known
     if known.token != _token(call.who):
         raise Refusal("unknown")
@@ -128,7 +132,7 @@ async def register(call: Call) -> Given:
             "gone", "this id belongs to an agent that left, or to another token: register with a new one"
         )
     call.server.doorway.agents[agent] = Known(
-        agent, _token(who), secret, _wanted(offers, who), lease_s, hf.environment.monotonic()
+        agent, _token(who), secret, _wanted(offers, who), lease_s, renewed_at=hf.environment.monotonic()
     )
     now = await hf.store.now()
     call.server.doorway.learn(hf.environment.monotonic(), now)
@@ -154,15 +158,19 @@ async def claim(call: Call) -> Given:
     if given.has is not None:
         handed_back = await server.hf.store.remotes.reconcile(agent.id, given.turn, given.has)
         if handed_back is None:
-            return Given(await _claims(call, given, agent, []))
+            return Given(await _claims(call, given, agent, [], is_overtaken=True))
         if handed_back:
             server.hf.caller.ring(Bell.STEPS)
+    elif given.turn <= agent.turn:  # the request was sent twice, and the other one was answered
+        return Given(await _claims(call, given, agent, [], is_overtaken=True))
     waiter = Waiter(agent.id, given.turn, agent.wanted, given.free, given.suspects)
     taken: list[TakenStep] = []
     async with call.while_open() as left:
         if not server.is_leaving:
             taken = await server.doorway.hall.claim(waiter, min(given.wait_s, WAIT_MAX_S), left)
-    return Given(await _claims(call, given, agent, taken))
+    if taken:
+        agent.turn = max(agent.turn, given.turn)
+    return Given(await _claims(call, given, agent, taken, is_overtaken=waiter.is_overtaken))
 
 
 async def _renew(call: Call, agent: Known) -> None:
@@ -175,12 +183,15 @@ async def _renew(call: Call, agent: Known) -> None:
         agent.renewed_at = now
 
 
-async def _claims(call: Call, given: Claim, agent: Known, taken: list[TakenStep]) -> Claims:
+async def _claims(
+    call: Call, given: Claim, agent: Known, taken: list[TakenStep], *, is_overtaken: bool
+) -> Claims:
     return Claims(
         turn=given.turn,
         now=call.server.doorway.now(),
         steps=[_claimed(agent, one) for one in taken],
         gates=await _gates(call, given.gates) if given.gates else None,
+        overtaken=is_overtaken,
         leaving=call.server.is_leaving,
     )
 

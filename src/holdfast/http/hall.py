@@ -42,6 +42,7 @@ class Waiter:
     def __init__(self, agent: str, turn: int, wanted: Wanted, free: dict[str, int], suspects: int) -> None:
         self.agent, self.turn, self.wanted, self.free, self.suspects = agent, turn, wanted, free, suspects
         self.served: asyncio.Future[list[TakenStep]] = asyncio.get_running_loop().create_future()
+        self.is_overtaken = False
         self.claiming: asyncio.Event | None = None
         """Set when the claim that is under way for it has ended."""
 
@@ -71,9 +72,10 @@ class Hall:
         """Claim steps, and wait for the first ones. `left` is done when nobody waits for the answer any more."""
         before = self._waiters.pop(waiter.agent, None)
         if before is not None and not before.served.done():
-            before.served.set_result([])  # it is overtaken
+            before.is_overtaken = True
+            before.served.set_result([])
         taken = await self._claim(waiter, len(self._waiters) > 0)
-        if taken or wait_s <= 0 or left.done():
+        if taken or waiter.is_overtaken or wait_s <= 0 or left.done():
             return taken
         self._waiters[waiter.agent] = waiter
         self._begin()
@@ -131,7 +133,7 @@ class Hall:
                 waiter.claiming = asyncio.Event()
                 try:
                     taken = await self._claim(waiter, number + 1 < len(waiters))
-                    if taken and not waiter.served.done():
+                    if (taken or waiter.is_overtaken) and not waiter.served.done():
                         waiter.served.set_result(taken)
                         self._waiters.pop(waiter.agent, None)
                 finally:
@@ -173,7 +175,11 @@ class Hall:
                         waiter.suspects,
                     )
                 )
-        return await self._hf.store.remotes.claim(waiter.agent, waiter.turn, claims) if claims else []
+        if not claims:
+            return []
+        taken = await self._hf.store.remotes.claim(waiter.agent, waiter.turn, claims)
+        waiter.is_overtaken = taken is None
+        return taken or []
 
     async def _learn(self) -> None:
         """Read lanes and breakers, if that was a while ago."""

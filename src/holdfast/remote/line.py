@@ -109,9 +109,13 @@ class Line:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    async def ask(self, part: str, body: Any, gives: type[T], wait_s: float = 0.0) -> T:
-        """Ask something as this agent, once. Raise LeaseLost if the server does not know it any more."""
-        reply = await self.transport.once("POST", self.path + part, body=body, wait_s=wait_s)
+    async def ask(self, part: str, body: Any, gives: type[T], *, is_patient: bool = True) -> T:
+        """Ask something as this agent. Who is patient asks again while the server is away. Raise LeaseLost if the server
+        does not know this agent any more."""
+        if is_patient:
+            reply, _ = await self.transport.patiently("POST", self.path + part, True, {"body": body})
+        else:
+            reply = await self.transport.once("POST", self.path + part, body=body)
         return self.read(reply, gives)
 
     def read(self, reply: Reply, gives: type[T]) -> T:
@@ -178,6 +182,7 @@ class Line:
             await self._environment.sleep(retry_after_s(reply) * self._environment.random.random())
         found = self.read(reply, Claims)
         self.seen = self.turn
+        self.is_doubtful = self.is_doubtful or found.overtaken
         self.claims += 1
         self.learn(found.gates)
         if found.steps:

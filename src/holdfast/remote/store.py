@@ -153,7 +153,7 @@ class RemoteBatches:
         answers: list[Any] = []
         for part in _parts(ops):
             reports = [self._report(op) for op in part]
-            found = await self._line.ask("/report", Reports(reports), Answers)
+            found = await self._line.ask("/report", Reports(reports), Answers, is_patient=False)
             answers += [Answer.FENCED if one == "refused" else Answer(one) for one in found.answers]
         for op in ops:
             if type(op) is not Save and op.fence is not None:

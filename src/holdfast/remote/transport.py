@@ -176,7 +176,7 @@ class Transport:
     ) -> T:
         """Ask, and return the answer as a struct. What can be repeated is sent again while the server is away. Raise the
         error that a problem stands for; `unknown` makes the one for what does not exist."""
-        reply, tries = await self._patiently(verb, path, is_repeatable, request)
+        reply, tries = await self.patiently(verb, path, is_repeatable, request)
         if 200 <= reply.status < 300:
             return msgspec.json.decode(reply.body, type=gives)
         error = error_of(reply, unknown, self.shown)
@@ -184,7 +184,7 @@ class Transport:
             raise MaybeDone(str(error)) from error
         raise error
 
-    async def _patiently(
+    async def patiently(
         self, verb: str, path: str, is_repeatable: bool, request: dict[str, Any]
     ) -> tuple[Reply, int]:
         """Return the answer, and how often the request was sent."""

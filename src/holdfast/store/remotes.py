@@ -24,6 +24,8 @@ class RemoteNode(NamedTuple):
     secret: bytes
     """What the secrets of its claims are made from."""
     offers: str
+    turn: int
+    """The newest claim that took something."""
 
 
 class TakenStep(NamedTuple):
@@ -57,7 +59,7 @@ class Remotes(Part):
     async def remote(self, session: Session, node: str) -> RemoteNode | None:
         """Return a node that reaches the store through a server. None if it has left or was reclaimed."""
         row = await session.row(Verb.remote_node, node)
-        return None if row is None else RemoteNode(row[0], bytes(row[1]), row[2])
+        return None if row is None else RemoteNode(row[0], bytes(row[1]), row[2], row[3])
 
     @transaction
     async def reconcile(
@@ -70,9 +72,9 @@ class Remotes(Part):
         await session.run(Verb.take_turn, node, turn - 1)  # claims of earlier turns take nothing from now on
         return (await give_up(session, node, set(), set(steps)))[1]
 
-    async def claim(self, node: str, turn: int, claims: Sequence[StepClaim]) -> list[TakenStep]:
+    async def claim(self, node: str, turn: int, claims: Sequence[StepClaim]) -> list[TakenStep] | None:
         """Claim steps in a turn of a node, all in one transaction. A turn takes something once; one that is overtaken,
-        or that has taken something before, takes nothing."""
+        or that has taken something before, takes nothing: then this returns None, if there is anything to take."""
 
         async def is_any(session: Session) -> bool:
             for claim in claims:
@@ -80,18 +82,19 @@ class Remotes(Part):
                     return True
             return False
 
-        async def take(session: Session) -> list[TakenStep]:
+        async def take(session: Session) -> list[list[TakenStep] | None]:
             if await session.row(Verb.lock_turn, node, turn) is None:
-                return []
+                return [None]
             taken: list[TakenStep] = []
             for claim in claims:
                 taken += await _take(session, claim)
             if taken:
                 await session.run(Verb.take_turn, node, turn)
-            return taken
+            return [taken]
 
         call = StoreCall("claim_remote", ("node", "turn", "claims"), (node, turn, claims), {})
-        return await self._database.claim(call, is_any, take)
+        found = await self._database.claim(call, is_any, take)
+        return found[0] if found else []
 
     @statement
     async def shorten(self, session: Session, node: str, left_s: float) -> int:

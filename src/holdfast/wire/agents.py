@@ -125,6 +125,8 @@ class Claims(msgspec.Struct, kw_only=True):
     steps: list[Claimed]
     gates: Gates | None = None
     """Only if they are not those that the agent knows."""
+    overtaken: bool = False
+    """A claim of this turn or of a later one has taken something: its answer was lost, so say next what the agent has."""
     leaving: bool = False
     """The server leaves: ask another one."""
 

@@ -52,7 +52,7 @@ UPDATE holdfast.nodes SET token = $2, secret = coalesce(secret, $3) WHERE id = $
 RETURNING secret
 
 -- name: remote_node
-SELECT token, secret, offers FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL AND token IS NOT NULL
+SELECT token, secret, offers, turn FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL AND token IS NOT NULL
 
 -- A claim of an overtaken turn finds no row, and takes nothing. The row is locked, so claims of one node take turns.
 -- name: lock_turn

@@ -48,7 +48,7 @@ UPDATE nodes SET token = ?2, secret = coalesce(secret, ?3) WHERE id = ?1 AND ret
 RETURNING secret
 
 -- name: remote_node
-SELECT token, secret, offers FROM nodes WHERE id = ?1 AND retired_at IS NULL AND token IS NOT NULL
+SELECT token, secret, offers, turn FROM nodes WHERE id = ?1 AND retired_at IS NULL AND token IS NOT NULL
 
 -- A claim of an overtaken turn finds no row, and takes nothing.
 -- name: lock_turn
