@@ -14,11 +14,12 @@ from typing import Literal
 import msgspec
 
 from holdfast.actor import actor
-from holdfast.errors import UnknownAct, WrongState
+from holdfast.codec import stored_text
+from holdfast.desk import Opened
+from holdfast.errors import InvalidInput, UnknownAct, WrongState
 from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate, HoldScope
 from holdfast.namespaces import namespace_of, shown_row, shown_text
 from holdfast.plans import STATES, Preview, Tally, warnings
-from holdfast.run import Opened
 from holdfast.store.acts import LEFT, NewAct
 from holdfast.store.origins import Offers
 from holdfast.store.reads import RunFilter
@@ -115,8 +116,17 @@ class Act:
     """A handle to one act on many runs: carry it out, follow it, stop it. If it does not exist, its methods raise
     UnknownAct."""
 
-    def __init__(self, hf: Opened, act_id: str, preview: Preview | None = None) -> None:
-        self._hf, self.id = hf, act_id
+    def __init__(
+        self,
+        hf: Opened,
+        act_id: str,
+        preview: Preview | None = None,
+        *,
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> None:
+        """`namespace` is the one in which the act is seen. Without it, the act is seen wherever it is."""
+        self._hf, self.id, self._namespace, self._actor = hf, act_id, namespace, actor
         self.preview = preview or Preview()
         """What the plan says, if this handle came from `hf.plan`."""
 
@@ -126,7 +136,7 @@ class Act:
     async def row(self) -> ActRow:
         """Return the act's row, for the command line."""
         row = await self._hf.store.acts.act(self.id)
-        if row is None or self._hf.namespace not in {None, row.namespace}:
+        if row is None or self._namespace not in {None, row.namespace}:
             raise UnknownAct(f"no act has the id {self.id!r}: `holdfast acts` lists them")
         return row
 
@@ -183,7 +193,7 @@ class Act:
     async def stop(self) -> ActInfo:
         """Stop the act: no further run is acted on. `carry_out` goes on with what is left."""
         await self.row()  # an act of another namespace is unknown
-        await self._hf.store.acts.stop_act(self.id, actor())
+        await self._hf.store.acts.stop_act(self.id, self._actor or actor())
         return await self.info()
 
     async def runs(self, *fates: Literal["done", "changed", "refused", "left"]) -> AsyncIterator[ActRun]:
@@ -198,10 +208,25 @@ class Act:
                 await self.row()
             page = await self._hf.store.acts.act_runs(self.id, fates, after, PAGE)
             for run in page:
-                yield shown_row(self._hf.namespace, run)
+                yield shown_row(self._namespace, run)
             if len(page) < PAGE:
                 return
             after = page[-1].run_id
+
+
+def demand_plan(verb: str, where: RunFilter, how: ActOptions, note: str) -> None:
+    """Raise InvalidInput for a plan that cannot be meant."""
+    if verb not in set(ActVerb):
+        raise InvalidInput(f"plan({verb!r}): expected one of {', '.join(ActVerb)}")
+    if how.force and verb != ActVerb.CANCEL:
+        raise InvalidInput(f"plan({verb!r}, force=True): force is for cancel")
+    if how.start is not None:
+        if verb != ActVerb.FORK:
+            raise InvalidInput(f"plan({verb!r}, from_={how.start!r}): from_ is for fork")
+        stored_text(how.start, "from_")
+    if not where.is_narrow:
+        raise InvalidInput("plan(…): say which runs are meant, for example by their state, workflow or age")
+    stored_text(note, "note")
 
 
 async def make_plan(
@@ -211,6 +236,8 @@ async def make_plan(
     options: ActOptions,
     note: str,
     progress: Callable[[int], None] | None = None,
+    *,
+    actor: str,
 ) -> Act:
     """List the runs that a filter means, and write down those that the act can do something to. After each page,
     `progress` is called with the number of runs that were listed."""
@@ -221,7 +248,7 @@ async def make_plan(
         where = msgspec.structs.replace(where, states=tuple(map(str, states)))
     # What happens to a run happens to the pages of its maps, too.
     where = msgspec.structs.replace(where, limit=PAGE, has_pages=False)
-    await acts.plan_act(NewAct(act_id, verb, actor(), note, options, where.namespace or ""))
+    await acts.plan_act(NewAct(act_id, verb, actor, note, options, where.namespace or ""))
     declared: dict[tuple[str, str], bool] = {}
     after = ""
     while True:
@@ -243,7 +270,7 @@ async def make_plan(
     preview = msgspec.json.decode(text, type=Preview)
     if await acts.finish_plan(act_id, text) is None:
         raise WrongState(f"act {act_id!r} was stopped while its plan was made")
-    return Act(hf, act_id, preview)
+    return Act(hf, act_id, preview, namespace=where.namespace, actor=actor)
 
 
 async def _has_code(hf: Opened, workflow: str, version: str) -> bool:

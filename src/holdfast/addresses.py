@@ -13,6 +13,14 @@ _WORDS = re.compile(r"(?P<name>\w+)\s*=\s*(?:'(?:[^'\\]|\\.)*'|\S+)")
 """libpq has a second way to write an address: host=db password='a b'."""
 
 
+SERVERS = ("http://", "https://")
+
+
+def is_remote(address: object) -> bool:
+    """True if this is the address of a server, and not of a database."""
+    return isinstance(address, str) and address.startswith(SERVERS)
+
+
 def shown_address(address: str) -> str:
     """Return the address without its secrets. It also hides what cannot be distinguished from a password."""
     head, mark, query = _USER.sub(rf"\g<scheme>\g<user>:{HIDDEN}@", address, count=1).partition("?")

@@ -21,6 +21,8 @@ class Bells:
         self._events = {bell: asyncio.Event() for bell in Bell}
         self._outside: set[Bell] = set()
         self._ring_outside = asyncio.Event()
+        self._followers: dict[Bell, list[asyncio.Event]] = {}
+        """Events of others who want to hear a bell, too. Each clears its own."""
         self._unlisten: Callable[[], Awaitable[None]] | None = None
 
     def __getitem__(self, bell: Bell) -> asyncio.Event:
@@ -28,7 +30,7 @@ class Bells:
 
     def ring(self, bell: Bell) -> None:
         """Wake this process's loops at once, and other processes soon."""
-        self._events[bell].set()
+        self.ring_here(bell)
         if bell not in self._outside:
             self._outside.add(bell)
             self._ring_outside.set()
@@ -36,15 +38,29 @@ class Bells:
     def ring_here(self, bell: Bell) -> None:
         """Wake this process's loops."""
         self._events[bell].set()
+        if self._followers:
+            for event in self._followers.get(bell, ()):
+                event.set()
+
+    def follow(self, bell: Bell) -> asyncio.Event:
+        """Return an event of the caller's own, which is set whenever the bell rings."""
+        event = asyncio.Event()
+        self._followers.setdefault(bell, []).append(event)
+        return event
+
+    def unfollow(self, bell: Bell, event: asyncio.Event) -> None:
+        followers = self._followers.get(bell, [])
+        if event in followers:
+            followers.remove(event)
 
     def ring_here_after(self, delay_s: float, bell: Bell) -> None:
-        asyncio.get_running_loop().call_later(delay_s + 0.001, self._events[bell].set)
+        asyncio.get_running_loop().call_later(delay_s + 0.001, self.ring_here, bell)
 
     async def listen(self, heard: Callable[[Bell], None]) -> None:
         """Begin to listen. When another process rings a bell, wake this process's loops and call `heard`."""
 
         def hear(bell: Bell) -> None:
-            self._events[bell].set()
+            self.ring_here(bell)
             heard(bell)
 
         self._unlisten = await self._store.listen(hear)

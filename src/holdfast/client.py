@@ -26,11 +26,12 @@ import msgspec
 from holdfast import codec
 from holdfast.access import Identity, local
 from holdfast.actor import actor
-from holdfast.acts import Act, ActInfo, Verb, make_plan
+from holdfast.acts import Act, ActInfo, Verb, demand_plan, make_plan
+from holdfast.addresses import is_remote, shown_address
 from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
 from holdfast.decider.loop import running
-from holdfast.desk import LocalDesk, answer_of
+from holdfast.desk import LocalDesk, StartRequest, answer_of
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -39,8 +40,9 @@ from holdfast.errors import (
     NameTaken,
     NotInStep,
     StoreError,
+    StoreUnreachable,
 )
-from holdfast.filters import Moment, demand_workflow, run_filter, within_namespace
+from holdfast.filters import Moment, run_filter, within_namespace
 from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, close_unstarted
 from holdfast.info import RunInfo, cursor
@@ -81,6 +83,8 @@ from holdfast.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from holdfast.node import Node
+    from holdfast.remote.desk import RemoteDesk
+    from holdfast.remote.transport import Transport
 
 log = logging.getLogger("holdfast.client")
 
@@ -109,20 +113,23 @@ def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) 
 
 
 class Holdfast:
-    """A store, and the roles that this process hosts on it. With `roles=()` it only starts and watches runs. `alerts`
-    is a settings file (or the same as a dict) with the channels through which a Supervisor here sends alerts. `app`
+    """A store, and the roles that this process hosts on it. The address may also be that of a server, `https://…`, with
+    a `token` or HOLDFAST_TOKEN. With `roles=()` it only starts and watches runs. `alerts` is a settings file (or the same as a dict) with the channels through which a Supervisor here sends alerts. `app`
     names the application that the code here belongs to. Without it, Holdfast derives the application from where the
     code was loaded. `namespace` is the namespace that it works in: all that it starts, claims, sees and changes is there.
     Nodes may work for several, or for all with `"*"`; then ids are those of the store, such as `acme//order-42`."""
 
     _node_type: type[Node] | None = None
     """The class of the nodes here, if it is not `Node`. A simulation has another one."""
+    _http_client: Callable[[], Any] | None = None
+    """Makes the HTTP client, if it is not the usual one. Tests have others, which lose replies."""
 
     def __init__(
         self,
         store: str | None = None,
         *,
-        roles: Iterable[str] = ROLES,
+        token: str | None = None,
+        roles: Iterable[str] | None = None,
         labels: Iterable[str] = (),
         config: Config = DEFAULT,
         environment: Environment | None = None,
@@ -141,19 +148,40 @@ class Holdfast:
             level_number(config.logs_level)
         except ValueError as wrong:
             raise InvalidInput(f"Config(logs_level=…): {wrong}") from None
-        self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
+        self.is_remote = is_remote(self.url)
+        """True if this is the address of a server."""
+        if token is not None and not self.is_remote:
+            raise HoldfastError(
+                f"Holdfast({shown_address(self.url)!r}, token=…): a token is for a server: give the address of one, "
+                "https://…"
+            )
+        usual = () if self.is_remote else ROLES
+        self._roles, self._labels = (
+            _roles(usual if roles is None else roles),
+            options.labels(labels, "Holdfast"),
+        )
+        if self.is_remote and not set(self._roles) <= {"agent"}:
+            raise HoldfastError(
+                f"Holdfast({shown_address(self.url)!r}, roles=…): through a server, a program can start runs and host "
+                f"agents (roles=['agent']): a {', '.join(self._roles)} needs the address of the database itself"
+            )
+        self._transport = self._new_transport(token) if self.is_remote else None
         app = app or os.environ.get("HOLDFAST_APP") or None
         self._app = None if app is None else options.text(app, "app")
-        self.namespaces = given_namespaces(
-            namespace or os.environ.get("HOLDFAST_NAMESPACE") or DEFAULT_NAMESPACE, "Holdfast(namespace=…)"
-        )
+        asked = namespace or os.environ.get("HOLDFAST_NAMESPACE") or None
+        self.namespaces = given_namespaces(asked or DEFAULT_NAMESPACE, "Holdfast(namespace=…)")
         """The namespaces that this process works for."""
+        self._asked_namespace = None if asked is None else self.namespaces.only
+        """The namespace that a server is asked for. Without one, it is the namespace of the token."""
         self._checked_names: set[str] = set()
         """Workflows that may be started here: no other application publishes other code under their names."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._desk = LocalDesk(self)
         self._store: Store | None = None
         self._caller: Caller | None = None
+        self._remote_desk: RemoteDesk | None = None
+        self._remote_node: Node | None = None
+        """The node of this process, if it reaches the store through a server."""
         self._rejoining: asyncio.Future[None] | None = None
         self._is_leaving = False
         self._home: Home | None = None
@@ -185,6 +213,10 @@ class Holdfast:
         if self._own_home() is not None:
             raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
         self.environment.after_fork()
+        if self._transport is not None:
+            await self._join_remote(self._transport)
+            outside.enter(self)
+            return self
         store = open_store(self.url, self.environment, self.config)
         await store.open()
         await self._join(store, first)
@@ -201,6 +233,45 @@ class Holdfast:
         except BaseException:
             await self._leave(0)
             raise
+
+    def _new_transport(self, token: str | None) -> Transport:
+        from holdfast.remote.transport import Transport  # noqa: PLC0415  only who speaks to a server needs it
+
+        return Transport(self.url, token, self.environment, client=self._http_client)
+
+    async def _join_remote(self, transport: Transport) -> None:
+        """Begin as a caller of a server, and as an agent if there is one here. Ask the server once, so that a wrong
+        address or token shows now."""
+        from holdfast.remote.caller import RemoteCaller  # noqa: PLC0415  only who speaks to a server needs it
+        from holdfast.remote.desk import RemoteDesk  # noqa: PLC0415  the same
+
+        self._remote_desk = RemoteDesk(transport, self.config)
+        self._home = Home(asyncio.get_running_loop())
+        caller = RemoteCaller(self._remote_desk, self.who, self.environment, self.config)
+        self._caller = cast("Caller", caller)  # all that handles ask of it
+        try:
+            await self._remote_desk.now(self.who)
+            await self._caller.start()
+            if self._roles:
+                self._remote_node = self._new_remote_node(transport)
+                await self._remote_node.start()
+        except BaseException:
+            await self._leave(0)
+            raise
+
+    def _new_remote_node(self, transport: Transport) -> Node:
+        from holdfast.remote.node import RemoteNode  # noqa: PLC0415  it brings the agent, which a caller does not need
+
+        return RemoteNode(
+            transport,
+            labels=self._labels,
+            environment=self.environment,
+            config=self.config,
+            about=self.about,
+            pulse=self.pulse,
+            app=self._app,
+            on_fenced=self._on_fenced,
+        )
 
     def _new_caller(self, store: Store) -> Caller:
         if not self._roles:
@@ -235,8 +306,12 @@ class Holdfast:
         """Replace a node that lost its lease and stopped itself. Try until a node has begun and has its lease."""
         node = self.node
         while node.fenced or not node.started:
-            old, node = node, self._new_node(self.store)
-            self._caller = node
+            if self._transport is not None:
+                old, node = node, self._new_remote_node(self._transport)
+                self._remote_node = node
+            else:
+                old, node = node, self._new_node(self.store)
+                self._caller = node
             node.take_over(old)
             await old.stop(0)
             try:
@@ -265,13 +340,17 @@ class Holdfast:
             self._rejoining.cancel()
         self._is_leaving = True
         try:
+            if self._remote_node is not None:
+                await self._remote_node.stop(drain_s)
             if self._caller is not None:
                 await self._caller.stop(drain_s)
             if self._store is not None:
                 await self._store.close()
+            if self._transport is not None:
+                await self._transport.close()
         finally:
             self._is_leaving = False
-        self._caller = self._store = self._home = None
+        self._caller = self._store = self._home = self._remote_node = None
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -298,17 +377,24 @@ class Holdfast:
         caller = self.caller
         if not self._roles:
             raise HoldfastError("this Holdfast hosts no role: it was opened with roles=()")
+        if self._remote_node is not None:
+            return self._remote_node
         return cast("Node", caller)
 
     @property
     def node_id(self) -> str | None:
         """The id of the node of this process. None while it is not open."""
-        return None if self._caller is None else self._caller.id
+        caller = self._remote_node or self._caller
+        return None if caller is None else caller.id
 
     @property
     def store(self) -> Store:
         self._demand_open()
-        assert self._store is not None
+        if self._store is None:
+            raise HoldfastError(
+                f"this needs the database itself, and {shown_address(self.url)} is a server: use the address of the store, "
+                "sqlite:///… or postgresql://…"
+            )
         return self._store
 
     def _demand_open(self) -> None:
@@ -323,6 +409,8 @@ class Holdfast:
             # The process that opened it still uses these. To close or even finalise them here would disturb it.
             self._inherited += [self._home, self._caller, self._store, self._thread]
             self._home = self._caller = self._store = self._thread = self._rejoining = None
+            if self._transport is not None:
+                self._transport.forget()
             outside.leave(self)
         return self._home
 
@@ -332,23 +420,39 @@ class Holdfast:
     @property
     def desk(self) -> LocalDesk:
         """What callers and operators may ask, with the identity of who asks."""
+        if self._remote_desk is not None:
+            return cast("LocalDesk", self._remote_desk)  # it has the same methods
         return self._desk
 
     @property
     def who(self) -> Identity:
-        """Who asks: this process's user, who reaches the store itself."""
-        return local(actor(), self.namespace)
+        """Who asks: this process's user, who reaches the store itself. A server asks for the token instead."""
+        return local(actor(), self._asked_namespace if self.is_remote else self.namespace)
 
     @property
     def namespace(self) -> str | None:
         """The one namespace in which all ids and names are here. None if there are several: then they are stored ones,
-        such as `acme//order-42`."""
-        return self.namespaces.only
+        such as `acme//order-42`. A server knows which namespace is meant, so this is None, too."""
+        return None if self.is_remote else self.namespaces.only
 
     @property
     def gates(self) -> Gates:
         """Breakers and holds, which keep steps from beginning."""
+        if self.is_remote:
+            from holdfast.remote.gates import RemoteGates  # noqa: PLC0415  only who speaks to a server needs it
+
+            return cast("Gates", RemoteGates(self._opened_desk, lambda: self.who))
         return Gates(lambda: self.caller, actor(), self.namespace)
+
+    def _opened_desk(self) -> RemoteDesk:
+        self._demand_open()
+        assert self._remote_desk is not None
+        return self._remote_desk
+
+    async def now(self) -> float:
+        """Return the store's time, in seconds since the epoch."""
+        self._demand_open()
+        return await self.desk.now(self.who)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 
@@ -449,11 +553,37 @@ class Holdfast:
     async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
         """Like `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
         new = self._new_run(workflow, raw)
+        if self.is_remote:
+            return await self._start_remote(workflow, new)
         await self._demand_own_name(workflow)
         answer = await self.caller.start_run(new)
         if answer is Answer.FENCED:
             raise Conflict.of_start(shown(self.namespace, new.id))
         return Run(self, shown(self.namespace, new.id), workflow, known=True)
+
+    async def _start_remote(self, workflow: Workflow[Any, R], new: NewRun) -> Run[R]:
+        who = self.who if workflow.namespace is None else self.who.within(workflow.namespace)
+        request = StartRequest(
+            new.workflow,
+            new.input,
+            new.version,
+            new.id,
+            tags=new.tags or {},
+            priority=new.priority,
+            timeout_s=new.timeout_s,
+        )
+        try:
+            await self._opened_desk().start(who, request)
+        except Conflict:
+            raise Conflict.of_start(new.id) from None
+        except StoreUnreachable as away:
+            if not away.maybe_done:
+                raise type(away)(f"run {new.id!r} was not started: {away}") from away
+            raise StoreUnreachable(
+                f"it is not known whether run {new.id!r} was started: {away}; start it again with the same id: this never "
+                "makes a second run"
+            ) from away
+        return Run(self, new.id, workflow, known=True)
 
     async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
         """Raise NameTaken if another application publishes other code under this workflow's name. A scheduler checks
@@ -472,6 +602,11 @@ class Holdfast:
         `connection` is what the transaction was begun on: a connection of asyncpg or psycopg 3, a session or connection
         of SQLAlchemy, Django's `connection`, or on SQLite one of apsw.
         """
+        if self.is_remote:
+            raise HoldfastError(
+                f"hf.within(…) needs the database itself, and {shown_address(self.url)} is a server: start the run after "
+                "your transaction, with an id, or open the store"
+            )
         return Within(self, transaction_of(connection))
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
@@ -548,7 +683,7 @@ class Holdfast:
         if options.whole_number(limit, "runs(limit=…)") < 1:
             raise HoldfastError(f"runs(limit={limit!r}): the limit must be 1 or more")
         where = run_filter(
-            now=await self.store.now(),
+            now=await self.now(),
             states=(state,) if isinstance(state, str) else state,
             workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
             tags=tags,
@@ -559,14 +694,10 @@ class Holdfast:
             prefix=prefix,
         )
         where.limit, where.before = limit, None if before is None else cursor(before)
-        found = await self.store.reads.runs(self.within_namespace(where))
+        found = await self.desk.runs(self.who, where)
         if not found and isinstance(workflow, str):
-            await demand_workflow(self.store, workflow, self.namespace)
-        return [RunInfo(self.shown(row)) for row in found]
-
-    def within_namespace(self, where: RunFilter) -> RunFilter:
-        """Return a filter with stored names, which finds only what is seen here."""
-        return within_namespace(where, self.namespace)
+            await self.desk.demand_workflow(self.who, workflow)
+        return [RunInfo(row) for row in found]
 
     async def plan(
         self,
@@ -592,7 +723,7 @@ class Holdfast:
         what would happen, in words and numbers. `force` is for `cancel`, and `from_`, the key of a step, for `fork`.
         """
         where = run_filter(
-            now=await self.store.now(),
+            now=await self.now(),
             states=(state,) if isinstance(state, str) else state,
             workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
             tags=tags,
@@ -615,33 +746,29 @@ class Holdfast:
     ) -> Act:
         """Like `plan`, with a filter that is already made. After each page, `progress` is called with the number of
         runs that were listed."""
-        if verb not in set(ActVerb):
-            raise InvalidInput(f"plan({verb!r}): expected one of {', '.join(ActVerb)}")
-        if how.force and verb != ActVerb.CANCEL:
-            raise InvalidInput(f"plan({verb!r}, force=True): force is for cancel")
-        if how.start is not None:
-            if verb != ActVerb.FORK:
-                raise InvalidInput(f"plan({verb!r}, from_={how.start!r}): from_ is for fork")
-            codec.stored_text(how.start, "from_")
-        if not where.is_narrow:
-            raise InvalidInput(
-                "plan(…): say which runs are meant, for example by their state, workflow or age"
-            )
-        codec.stored_text(note, "note")
+        demand_plan(verb, where, how, note)
         if where.workflow is not None:
-            await demand_workflow(self.store, where.workflow, self.namespace)
-        where = self.within_namespace(where)
-        return await make_plan(self, ActVerb(verb), where, how, note, progress)
+            await self.desk.demand_workflow(self.who, where.workflow)
+        if self.is_remote:
+            from holdfast.remote.acts import RemoteAct  # noqa: PLC0415  only who speaks to a server needs it
+
+            return await RemoteAct.plan(self, self._opened_desk(), verb, where, how, note)
+        where = within_namespace(where, self.namespace)
+        return await make_plan(self, ActVerb(verb), where, how, note, progress, actor=actor())
 
     def act(self, act_id: str) -> Act:
         """Return a handle to an act that exists: to carry it out, follow it or stop it."""
-        return Act(self, act_id)
+        if self.is_remote:
+            from holdfast.remote.acts import RemoteAct  # noqa: PLC0415  only who speaks to a server needs it
+
+            return RemoteAct(self, act_id)
+        return Act(self, act_id, namespace=self.namespace)
 
     async def acts(self, limit: int = 50) -> list[ActInfo]:
         """Return the newest acts on many runs, newest first."""
         if options.whole_number(limit, "acts(limit=…)") < 1:
             raise HoldfastError(f"acts(limit={limit!r}): the limit must be 1 or more")
-        return [ActInfo(row) for row in await self.store.acts.acts(limit, self.namespace)]
+        return [ActInfo(row) for row in await self.desk.acts(self.who, limit)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,

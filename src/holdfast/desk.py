@@ -21,10 +21,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from holdfast import codec, edits
-from holdfast.access import Act, Identity, Kind
+from holdfast.access import Act, Identity, Kind, Role
+from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, Token, make
 from holdfast.caller import Caller
 from holdfast.codec.schema import Schema, check, data_option, filled, members
 from holdfast.config import Config
+from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -33,13 +35,14 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInput,
     Refused,
+    UnknownAct,
     UnknownRun,
     UnknownWorkflow,
     UpdateFailed,
     UpdateTimeout,
     WrongState,
 )
-from holdfast.filters import within_namespace
+from holdfast.filters import demand_workflow, within_namespace
 from holdfast.gates import Gates, Placed
 from holdfast.graph.graph import Graph
 from holdfast.lifecycle import RUN_ENDED
@@ -47,6 +50,8 @@ from holdfast.logs import LogFilter, LogInfo, LogTake, in_time
 from holdfast.model import (
     DEFAULT_NAMESPACE,
     UPDATE_PREFIX,
+    ActRow,
+    ActRun,
     Alert,
     Answered,
     Attempt,
@@ -61,11 +66,14 @@ from holdfast.model import (
     LeaderLease,
     NewRun,
     NewSignal,
+    NewToken,
     Poison,
     RunRow,
     RunState,
     SignalRow,
+    StepKind,
     StepRow,
+    TokenRow,
 )
 from holdfast.namespaces import ALL, Namespaces, bare, namespace_of, shown, shown_row, shown_text, stored
 from holdfast.store.answers import Answer, Backlog, UpdateEnd
@@ -76,6 +84,7 @@ from holdfast.store.store import Store
 from holdfast.supervisor.alerts import in_words
 from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.health import NodeHealth, examine
+from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import explain
 from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
@@ -133,12 +142,26 @@ class LaneSeen(NamedTuple):
 
 Health = NodeHealth
 """How a node is doing."""
+Ahead = Outlook
+"""What earlier durations say about a run."""
 
 
 class AgentsSeen(NamedTuple):
     nodes: list[Health]
-    leader: str | None
-    """The node that leads. None if nobody does."""
+    lease: LeaderLease | None
+    """The lease of the node that leads. None if nobody does."""
+    now: float
+    """The store's time."""
+
+    @property
+    def leader(self) -> str | None:
+        return None if self.lease is None else self.lease.node
+
+
+class TokenMade(NamedTuple):
+    token: TokenRow
+    secret: str
+    """The token's text, which nobody can read again."""
 
 
 class Opened(Protocol):
@@ -172,6 +195,13 @@ class Desk(Protocol):
     ) -> bytes: ...
 
     # readers
+    async def now(self, who: Identity) -> float: ...
+    async def signals(self, who: Identity, run: str) -> list[SignalRow]: ...
+    async def started_runs(self, who: Identity, run: str) -> list[RunRow]: ...
+    async def log_counts(self, who: Identity, run: str) -> dict[int, int]: ...
+    async def outlook(self, who: Identity, run: RunRow, steps: Sequence[StepRow]) -> Outlook: ...
+    async def etas(self, who: Identity, runs: Sequence[RunRow]) -> dict[str, Eta]: ...
+    async def demand_workflow(self, who: Identity, name: str) -> None: ...
     async def runs(self, who: Identity, where: RunFilter) -> list[RunRow]: ...
     async def counts(self, who: Identity) -> dict[str, int]: ...
     async def run(self, who: Identity, run: str) -> RunRow: ...
@@ -222,6 +252,34 @@ class Desk(Protocol):
     async def alerts(self, who: Identity, *, everything: bool, limit: int) -> list[AlertSeen]: ...
     async def clear_alert(self, who: Identity, alert: int) -> bool: ...
     async def journal(self, who: Identity, limit: int) -> list[JournalEntry]: ...
+    async def quarantined(self, who: Identity, run: str) -> set[str]: ...
+    async def resolve_steps(
+        self,
+        who: Identity,
+        act: Resolve,
+        fingerprint: str | None = None,
+        *,
+        run_id: str | None = None,
+        note: str = "",
+        result: Any = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int: ...
+
+    # acts on many runs
+    async def act(self, who: Identity, act: str) -> ActRow: ...
+    async def acts(self, who: Identity, limit: int) -> list[ActRow]: ...
+    async def stop_act(self, who: Identity, act: str) -> bool: ...
+    async def act_runs(
+        self, who: Identity, act: str, fates: Sequence[str], after: str, limit: int
+    ) -> list[ActRun]: ...
+
+    # tokens
+    async def tokens(self, who: Identity, limit: int) -> list[TokenRow]: ...
+    async def create_token(self, who: Identity, new: NewToken) -> TokenMade: ...
+    async def rotate_token(
+        self, who: Identity, token: str, grace_s: float, expires_s: float | None
+    ) -> TokenMade: ...
+    async def revoke_token(self, who: Identity, token: str) -> bool: ...
 
 
 # --- ids ----------------------------------------------------------------------------------------------------------
@@ -535,6 +593,43 @@ class LocalDesk:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    async def now(self, who: Identity) -> float:
+        """Return the store's time."""
+        return await self._store.now()
+
+    async def signals(self, who: Identity, run: str) -> list[SignalRow]:
+        """Return what was sent to the run: signals, updates, requests to cancel."""
+        who.demand(Act.READ)
+        return await self._store.reads.signals(await self._known(who, run))
+
+    async def started_runs(self, who: Identity, run: str) -> list[RunRow]:
+        """Return the runs that this one started, and that are not its children."""
+        who.demand(Act.READ)
+        found = await self._store.reads.started_runs(await self._known(who, run))
+        return [shown_row(who.namespace, row) for row in found if who.sees(row.namespace)]
+
+    async def log_counts(self, who: Identity, run: str) -> dict[int, int]:
+        """Return how many lines each step has logged that are kept. 0 is the workflow's own code."""
+        who.demand(Act.READ)
+        return await self._store.reads.log_counts(await self._known(who, run))
+
+    async def outlook(self, who: Identity, run: RunRow, steps: Sequence[StepRow]) -> Outlook:
+        """Return what earlier durations say about a run whose steps the caller has read."""
+        who.demand(Act.READ)
+        run, steps = stored_run(who.namespace, run), stored_steps(who.namespace, steps)
+        return (await outlook(self._store, run, steps, self._hf.config)).shown(who.namespace)
+
+    async def etas(self, who: Identity, runs: Sequence[RunRow]) -> dict[str, Eta]:
+        """Return when each of these runs will probably end, by its id."""
+        who.demand(Act.READ)
+        found = await etas(self._store, [stored_run(who.namespace, run) for run in runs])
+        return {shown(who.namespace, run_id): eta for run_id, eta in found.items()}
+
+    async def demand_workflow(self, who: Identity, name: str) -> None:
+        """Raise UnknownWorkflow if no run has this workflow, and no code has declared it."""
+        who.demand(Act.READ)
+        await demand_workflow(self._store, name, who.namespace)
+
     async def runs(self, who: Identity, where: RunFilter) -> list[RunRow]:
         """Return runs, newest first: those of the identity's namespace that fit the filter."""
         who.demand(Act.READ)
@@ -803,9 +898,9 @@ class LocalDesk:
         now = await self._store.now()
         found = [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes]
         if who.namespace is None:
-            return AgentsSeen(found, _leads(leader, now))
+            return AgentsSeen(found, _leads(leader, now), now)
         seen = [_offers_in(who.namespace, one) for one in found]
-        return AgentsSeen([one for one in seen if one is not None], _leads(leader, now))
+        return AgentsSeen([one for one in seen if one is not None], _leads(leader, now), now)
 
     async def lanes(self, who: Identity) -> list[LaneSeen]:
         """Return the lanes of steps, and how many steps wait in each."""
@@ -859,11 +954,17 @@ class LocalDesk:
         found = await self._store.quarantine.quarantine(self._hf.config.claim_max, who.namespace)
         return [shown_row(who.namespace, one) for one in found]
 
+    async def quarantined(self, who: Identity, run: str) -> set[str]:
+        """Return the fingerprints of the run's steps that are in quarantine."""
+        who.demand(Act.READ)
+        return {
+            one.fingerprint for one in await self._store.quarantine.quarantined(await self._known(who, run))
+        }
+
     async def resolve(
         self, who: Identity, act: Resolve, fingerprint: str, *, note: str = "", result: Any = None
     ) -> int:
         """Decide about all steps in quarantine with this fingerprint. Return how many there were."""
-        who.demand(Act.STEER)
         return await self.resolve_steps(who, act, fingerprint, note=note, result=result)
 
     async def resolve_steps(
@@ -887,6 +988,7 @@ class LocalDesk:
             raise HoldfastError(
                 "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
             )
+        who.demand(Act.STEER)
         codec.stored_text(note, "note")
         if run_id is not None:
             run_id = await self._known(who, run_id)
@@ -934,6 +1036,96 @@ class LocalDesk:
     async def journal(self, who: Identity, limit: int) -> list[JournalEntry]:
         who.demand(Act.AUDIT)
         return _entries(who, await self._store.reads.journal(None, limit, who.namespace))
+
+    # --- acts on many runs --------------------------------------------------------------------------------------------
+
+    async def act(self, who: Identity, act: str) -> ActRow:
+        who.demand(Act.READ)
+        row = await self._store.acts.act(act) if may_exist(act) else None
+        if row is None or who.namespace not in {None, row.namespace}:
+            raise UnknownAct(f"no act has the id {act!r}: `holdfast acts` lists them")
+        return row
+
+    async def acts(self, who: Identity, limit: int) -> list[ActRow]:
+        """Return the newest acts, newest first."""
+        who.demand(Act.READ)
+        return await self._store.acts.acts(limit, who.namespace)
+
+    async def stop_act(self, who: Identity, act: str) -> bool:
+        """Stop an act. Return False if there was nothing to stop."""
+        who.demand(Act.STEER)
+        await self.act(who, act)
+        return await self._store.acts.stop_act(act, who.actor)
+
+    async def act_runs(
+        self, who: Identity, act: str, fates: Sequence[str], after: str, limit: int
+    ) -> list[ActRun]:
+        await self.act(who, act)
+        found = await self._store.acts.act_runs(
+            act, fates, stored(who.namespace, after) if after else "", limit
+        )
+        return [shown_row(who.namespace, one) for one in found]
+
+    # --- tokens -------------------------------------------------------------------------------------------------------
+
+    async def tokens(self, who: Identity, limit: int) -> list[TokenRow]:
+        """Return the tokens, newest first."""
+        who.demand(Act.ADMINISTER)
+        return await self._store.tokens.tokens(limit)
+
+    async def create_token(self, who: Identity, new: NewToken) -> TokenMade:
+        """Make a token. Its id and its secret are made here."""
+        who.demand(Act.ADMINISTER)
+        secret = self._hf.environment.secret
+        token = make(Role(new.role), secret(ID_BYTES), secret(SECRET_BYTES))
+        await self._store.tokens.add_token(
+            msgspec.structs.replace(new, id=token.id, digest=token.digest), who.actor
+        )
+        return await self._made(token)
+
+    async def rotate_token(
+        self, who: Identity, token: str, grace_s: float, expires_s: float | None
+    ) -> TokenMade:
+        """Give a token another secret. The old one works on for `grace_s`."""
+        who.demand(Act.ADMINISTER)
+        found = await self._store.tokens.token(token)
+        role, secret = Role.VIEWER if found is None else Role(found.role), self._hf.environment.secret
+        fresh = make(role, secret(ID_BYTES), secret(SECRET_BYTES))._replace(id=token)
+        await self._store.tokens.rotate_token(
+            token, fresh.digest, grace_s=grace_s, expires_s=expires_s, actor=who.actor
+        )
+        return await self._made(fresh)
+
+    async def _made(self, token: Token) -> TokenMade:
+        row = await self._store.tokens.token(token.id)
+        assert row is not None
+        return TokenMade(row, token.text)
+
+    async def revoke_token(self, who: Identity, token: str) -> bool:
+        """Revoke a token for good. Return False if it was revoked before."""
+        who.demand(Act.ADMINISTER)
+        return await self._store.tokens.revoke_token(token, who.actor)
+
+
+def stored_run(namespace: str | None, run: RunRow) -> RunRow:
+    """Return a run as the store has it."""
+    if namespace in {None, DEFAULT_NAMESPACE}:
+        return run
+    return msgspec.structs.replace(
+        run, id=stored(namespace, run.id), workflow=stored(namespace, run.workflow)
+    )
+
+
+def stored_steps(namespace: str | None, steps: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return steps as the store has them. Only calls have stored names."""
+    if namespace in {None, DEFAULT_NAMESPACE}:
+        return steps
+    return [
+        msgspec.structs.replace(step, name=stored(namespace, step.name))
+        if step.kind is StepKind.CALL
+        else step
+        for step in steps
+    ]
 
 
 def _candidates(who: Identity, run: str) -> list[str]:
@@ -983,8 +1175,8 @@ def _demand_name(name: str, what: str) -> None:
         raise InvalidInput(str(wrong)) from None
 
 
-def _leads(leader: LeaderLease | None, now: float) -> str | None:
-    return None if leader is None or leader.expires_at < now else leader.node
+def _leads(leader: LeaderLease | None, now: float) -> LeaderLease | None:
+    return None if leader is None or leader.expires_at < now else leader
 
 
 def _scope(scope: HoldScope, value: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
@@ -119,9 +119,14 @@ async def demand_workflow(store: Store, name: str, namespace: str | None = None)
         return
     if await store.reads.runs(within_namespace(RunFilter(workflow=name, limit=1), namespace)):
         return
+    raise unknown_workflow(name, known)
+
+
+def unknown_workflow(name: str, known: Sequence[str]) -> UnknownWorkflow:
+    """Return the error for a name that no workflow has, with one that is like it."""
     short = {one.rpartition(".")[2]: one for one in known}
     like = get_close_matches(name, known, 1) or [short[one] for one in get_close_matches(name, short, 1)]
     hint = f"did you mean {like[0]!r}?" if like else f"known are {', '.join(known[:5])}" if known else ""
-    raise UnknownWorkflow(
+    return UnknownWorkflow(
         f"no workflow is called {name!r} in this store: {hint or 'no code has declared one yet'}"
     )

@@ -178,7 +178,7 @@ class Gates:
         everything: bool,
     ) -> tuple[HoldScope, str]:
         """Return what is meant. Everything in a namespace is that namespace, and nobody can name another one."""
-        scope, given = _only_scope(workflow, step, dependency, namespace, everything)
+        scope, given = only_scope(workflow, step, dependency, namespace, everything)
         if self._namespace is None:
             return scope, given
         if scope is HoldScope.ALL:
@@ -213,7 +213,7 @@ class Gates:
         await self._store.nodes.ring(set(bells))
 
 
-def _only_scope(
+def only_scope(
     workflow: str | None, step: str | None, dependency: str | None, namespace: str | None, everything: bool
 ) -> tuple[HoldScope, str]:
     given = [

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 from holdfast import codec, desk
 from holdfast.access import Identity
 from holdfast.decider.history import shown
-from holdfast.desk import LocalDesk, may_exist
+from holdfast.desk import LocalDesk
 from holdfast.durations import Eta
 from holdfast.errors import (
     HoldfastError,
@@ -32,13 +32,16 @@ from holdfast.namespaces import shown as shown_name
 from holdfast.namespaces import shown_row, shown_text, stored
 from holdfast.store.forks import Forked
 from holdfast.store.operations import Close
-from holdfast.supervisor.outlook import Outlook, etas
+from holdfast.supervisor.outlook import Outlook
 from holdfast.workflow import options
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+LOGS_MAX = 5_000
+"""How many lines of a run a server gives at once."""
 
 
 class RunRows(NamedTuple):
@@ -62,6 +65,8 @@ class RunRows(NamedTuple):
 
 class Opened(desk.Opened, Protocol):
     """The Holdfast that a handle came from."""
+
+    is_remote: bool
 
     @property
     def desk(self) -> LocalDesk: ...
@@ -141,9 +146,10 @@ class Run(Generic[R]):
         return value
 
     async def _row(self) -> RunRow:
-        row = await self._hf.store.reads.run(self._stored) if may_exist(self.id) else None
-        if row is None or self._hf.namespace not in {None, row.namespace}:
-            raise unknown_run(self.id, self._within)
+        try:
+            row = await self._hf.desk.run(self._hf.who, self.id)
+        except UnknownRun:
+            raise unknown_run(self.id, self._within) from None
         self._known = True
         return row
 
@@ -176,9 +182,8 @@ class Run(Generic[R]):
         await self._demand_known()
         found: list[StepRow] = []
         while True:
-            page = await self._hf.store.reads.steps(
-                self._stored, after=found[-1].n if found else 0, limit=1000
-            )
+            after = found[-1].n if found else 0
+            page = await self._hf.desk.steps(self._hf.who, self.id, after, 1000)
             found += page
             if len(page) < 1000:
                 return found
@@ -201,6 +206,9 @@ class Run(Generic[R]):
         what that step has logged; with `attempt`, only what that attempt has; with `level`, only lines of that level
         and above, such as `"WARNING"`."""
         where = LogFilter(None, attempt, log_level(level) if level is not None else 0)
+        if self._hf.is_remote:
+            n = None if step is None else await self.number_of(step)
+            return await self._hf.desk.logs(self._hf.who, self.id, where._replace(n=n), LOGS_MAX)
         keys, reads, take = await self.step_keys(), self._hf.store.reads, LogTake()
         if step is not None:
             where = where._replace(n=await self.number_of(step))
@@ -214,12 +222,9 @@ class Run(Generic[R]):
         return _view(await self.rows())
 
     async def rows(self) -> RunRows:
-        return (await self.stored_rows()).shown(self._hf.namespace)
-
-    async def stored_rows(self) -> RunRows:
-        """Like `rows`, with the names that the store has."""
-        attempts = self._hf.store.reads.attempts
-        return RunRows(await self._row(), await self._steps(), await attempts(self._stored))
+        return RunRows(
+            await self._row(), await self._steps(), await self._hf.desk.attempts(self._hf.who, self.id)
+        )
 
     async def why(self) -> str:
         """Return one sentence: what the run waits for, and what would move it."""
@@ -229,7 +234,7 @@ class Run(Generic[R]):
     async def eta(self) -> Eta | None:
         """Return when the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s`
         for nine of ten. Return None if it is not running, or if too few runs came this far."""
-        return (await etas(self._hf.store, [await self._row()])).get(self._stored)
+        return (await self._hf.desk.etas(self._hf.who, [await self._row()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """Yield the run's view now and after each change, until the run has ended."""

@@ -37,10 +37,20 @@ BODIES: Mapping[str, Any] = {
     "/v1/runs/ended": {"runs": ["{id}"]},
     f"{RUN_ROUTE}/signals": {"name": "paid", "data": 1, "key": "k"},
     f"{RUN_ROUTE}/updates": {"name": "change", "data": {"street": "Quay"}, "key": "k", "wait_s": 0},
+    f"{RUN_ROUTE}/quarantine": {"act": "release"},
+    "/v1/acts": {"verb": "cancel", "prefix": "nothing-begins-so"},
+    "/v1/tokens": {"role": "viewer"},
     "/v1/holds": {"scope": "namespace", "value": "{namespace}"},
     "/v1/holds/release": {"scope": "namespace", "value": "{namespace}"},
 }
-PARTS = {"n": "1", "name": "shop.count", "fingerprint": "0123456789ab", "alert": "1"}
+PARTS = {
+    "act": "0123456789",
+    "token": "0123456789ab0123456789ab",
+    "n": "1",
+    "name": "shop.count",
+    "fingerprint": "0123456789ab",
+    "alert": "1",
+}
 
 
 class Asker(NamedTuple):

@@ -58,10 +58,17 @@ async def test_answers_fit_their_schemas(busy: Asked) -> None:
     await busy.post("/v1/holds", {"scope": "workflow", "value": "shop.pay"})
     await busy.post("/v1/breakers/bank/open")
     checked = 0
+    planned = await busy.post("/v1/acts", {"verb": "cancel", "prefix": "x"})
+    plan = planned.json()["id"]
     for route in ROUTES:
         if route.verb != "GET" or route.gives in {None, dict}:
             continue
-        path = route.path.replace("{run}", "x").replace("{n}", "1").replace("{name}", "shop.count")
+        path = (
+            route.path.replace("{act}", plan)
+            .replace("{run}", "x")
+            .replace("{n}", "1")
+            .replace("{name}", "shop.count")
+        )
         answer = await busy.get(path)
         assert answer.status_code == 200, path
         schema = made["paths"][route.path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]

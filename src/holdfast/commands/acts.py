@@ -64,7 +64,7 @@ async def _plan(
 ) -> tuple[str, Preview, int]:
     """Make the plan. Return its id, its preview and how many runs are in it. A plan of no run is dropped."""
     async with opened(store) as hf:
-        where = target.wanted.filter(await hf.store.now())
+        where = target.wanted.filter(await hf.now())
         with _Meter(as_json) as meter:
             act = await hf.plan_act(
                 verb, where, options, note, lambda seen: meter.show(f"{wording.counted(seen, 'run')} listed")
@@ -172,7 +172,7 @@ def acts(
 
 async def _list(store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found, now = await hf.store.acts.acts(LISTED_MAX, hf.namespace), await hf.store.now()
+        found, now = await hf.desk.acts(hf.who, LISTED_MAX), await hf.now()
     if as_json:
         output.print_json([act_object(row) for row in found])
         return
@@ -188,7 +188,7 @@ async def _list(store: str, as_json: bool) -> None:
 async def _show(act_id: str, fates: tuple[str, ...], follow: bool, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
         act = hf.act(act_id)
-        row, now = await act.row(), await hf.store.now()
+        row, now = await act.row(), await hf.now()
         if follow:
             with _Meter(as_json) as meter:
                 async for info in act.watch():

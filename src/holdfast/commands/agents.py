@@ -53,11 +53,7 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
 async def _examined(url: str, everything: bool) -> tuple[list[NodeHealth], LeaderLease | None, float]:
     async with opened(url) as hf:
         seen = await hf.desk.agents(hf.who, everything=everything)
-        leader = await hf.store.leader.leader()
-        now = await hf.store.now()
-    if leader is not None and leader.expires_at < now:
-        leader = None
-    return seen.nodes, leader, now
+    return seen.nodes, seen.lease, seen.now
 
 
 def health_object(health: NodeHealth, leader: str | None) -> output.Object:

@@ -13,7 +13,6 @@ from holdfast.commands.options import alerts_option, command, opened
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.model import Alert, AlertKind, Delivery, Level
-from holdfast.supervisor.alerts import in_words
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 
@@ -62,21 +61,19 @@ def alerts(
 
 async def _list(everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        seen = await hf.desk.alerts(hf.who, everything=everything, limit=LISTED_MAX)
-        now = await hf.store.now()
-    found = [one.alert for one in seen]
-    by_alert = {one.alert.id: one.deliveries for one in seen}
+        found = await hf.desk.alerts(hf.who, everything=everything, limit=LISTED_MAX)
+        now = await hf.now()
     if as_json:
-        output.print_json([alert_object(alert, by_alert.get(alert.id, [])) for alert in found])
+        output.print_json([alert_object(*one) for one in found])
         return
     if not found:
         output.say("no alert" if everything else "no open alert")
-    for alert in found:
+    for alert, words, deliveries in found:
         print_words(f"{alert.id} {alert.level}", COLOURS.get(alert.level), end=False)
         times = f", {alert.times} times" if alert.times > 1 else ""
         over = "" if alert.cleared_at is None else f", cleared {wording.span(now - alert.cleared_at)} ago"
-        print_words(f" {alert.kind}: {in_words(alert)}")
-        sent = "".join(f"; {_delivery_words(delivery)}" for delivery in by_alert.get(alert.id, []))
+        print_words(f" {alert.kind}: {words}")
+        sent = "".join(f"; {_delivery_words(delivery)}" for delivery in deliveries)
         print_words(f"  {wording.span(now - alert.at)} ago{times}{over}{sent}", dim=True)
     if len(found) == LISTED_MAX:
         print_words(
@@ -100,13 +97,13 @@ def _delivery_words(delivery: Delivery) -> str:
     return f"{what} not yet sent {tried}".rstrip()
 
 
-def alert_object(alert: Alert, deliveries: list[Delivery]) -> output.Object:
+def alert_object(alert: Alert, words: str, deliveries: list[Delivery]) -> output.Object:
     return {
         "id": alert.id,
         "kind": alert.kind,
         "level": alert.level,
         "key": alert.key,
-        "message": in_words(alert),
+        "message": words,
         "run": alert.run_id,
         "times": alert.times,
         "at": output.moment(alert.at),

@@ -90,7 +90,7 @@ class Checked:
         return self.kinds.total() - len(self.kept)
 
 
-@command()
+@command(needs_database=True)
 @files_argument
 @click.option(
     "--limit",

@@ -63,7 +63,7 @@ class Diagnosis(NamedTuple):
     document: output.Object
 
 
-@command()
+@command(needs_database=True)
 def doctor(store: str, as_json: bool) -> int:
     """Check the store's invariants and its health.
 

@@ -176,7 +176,7 @@ def holds(store: str, as_json: bool) -> None:
 
     async def read() -> tuple[list[Hold], float]:
         async with opened(store) as hf:
-            return await hf.gates.holds(), await hf.store.now()
+            return await hf.gates.holds(), await hf.now()
 
     found, now = run_quickly(read())
     if as_json:
@@ -240,7 +240,7 @@ def breakers(act: str, name: str | None, note: str, store: str, as_json: bool) -
 
 async def _list(store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found, now = await hf.gates.breakers(), await hf.store.now()
+        found, now = await hf.gates.breakers(), await hf.now()
     if as_json:
         output.print_json([breaker_object(row) for row in found])
         return

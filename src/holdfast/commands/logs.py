@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter, Logged, LogInfo, LogTake, in_time
-from holdfast.run import Run
+from holdfast.run import LOGS_MAX, Run
 from holdfast.terminal.lines import print_words
 from holdfast.terminal.log_lines import log_object, print_log
 from holdfast.terminal.output import print_line
@@ -90,9 +91,13 @@ class _Printing:
         self._take = LogTake()
         self._keys: dict[int, str] = {}
         self.printed = 0
+        self._seen: Counter[LogInfo] = Counter()
 
     async def all(self) -> None:
         """Print all there is."""
+        if self._hf.is_remote:
+            await self._fetched()
+            return
         run, reads = self._hf.run(self._run_id), self._hf.store.reads
         self._keys = await run.step_keys()
         if self._where.n is not None:
@@ -117,9 +122,12 @@ class _Printing:
                     view = await follower.look()
                     self._keys = {step.n: step.key for step in view.steps}
                     live |= self._keys.keys() - known
-                    rows = await self._hf.store.reads.logs_of(self._stored, sorted(live))
-                    for logged in self._take.sorted(rows):
-                        self._print(logged)
+                    if self._hf.is_remote:
+                        await self._fetched()
+                    else:
+                        rows = await self._hf.store.reads.logs_of(self._stored, sorted(live))
+                        for logged in self._take.sorted(rows):
+                            self._print(logged)
                     known |= self._keys.keys()
                     # What a step logged last is written with its outcome. So after a look that saw it ended, it is done.
                     live = {0, *(step.n for step in view.steps if step.state not in STEP_ENDED)}
@@ -132,9 +140,20 @@ class _Printing:
         finally:
             left.cancel()
 
+    async def _fetched(self) -> None:
+        """Print what a server has and was not printed before."""
+        found = Counter(await self._hf.desk.logs(self._hf.who, self._run_id, self._where, LOGS_MAX))
+        for info, times in found.items():
+            for _ in range(times - self._seen[info]):
+                self._show(info)
+        self._seen |= found
+
     def _print(self, logged: Logged) -> None:
-        info: LogInfo = logged.info(self._keys)
-        if not self._where.fits(logged) or (self._step is not None and info.step != self._step):
+        if self._where.fits(logged):
+            self._show(logged.info(self._keys))
+
+    def _show(self, info: LogInfo) -> None:
+        if self._step is not None and info.step != self._step:
             return
         self.printed += 1
         if self._as_json:

@@ -177,8 +177,7 @@ def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) ->
             # A run that is stuck at a step in quarantine counts as running: its code can still get the CancelledError.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             heard = any(
-                sent.name == CANCEL and sent.delivered_seq
-                for sent in await hf.store.reads.signals(hf.stored(run_id))
+                sent.name == CANCEL and sent.delivered_seq for sent in await hf.desk.signals(hf.who, run_id)
             )
             return before, heard, await hf.run(run_id).cancel(note, force=force)
 
@@ -374,7 +373,7 @@ def skip(target: Target, step: str | None, note: str, store: str, as_json: bool)
     return DONE
 
 
-@command(namespace="none")
+@command(namespace="none", needs_database=True)
 def migrate(store: str, as_json: bool) -> None:
     """Bring the store's schema up to date.
 

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 import click
 from click.core import ParameterSource
 
+from holdfast.addresses import is_remote, shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
-from holdfast.errors import InvalidInput, StoreUnreachable
+from holdfast.errors import InvalidInput, InvalidSettings, StoreUnreachable
 from holdfast.filters import run_filter
 from holdfast.model import DEFAULT_NAMESPACE, RunState
 from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces, given_namespaces
@@ -26,14 +27,14 @@ from holdfast.workflow.workflow import Workflow
 Command = Callable[..., Any]
 
 
-NAMESPACE, NAMED = "holdfast.namespace", "holdfast.namespace.named"
-"""Under these, the context of a command has what --namespace says, and whether the command line says it."""
+NAMESPACE, SAID_BY = "holdfast.namespace", "holdfast.namespace.said_by"
+"""Under these, the context of a command has what --namespace says, and who says it."""
 
 
 def _keep_namespace(ctx: click.Context, parameter: click.Parameter, given: Any) -> None:
     names = given if isinstance(given, tuple) else (given,)
     ctx.meta[NAMESPACE] = given_namespaces(names or (DEFAULT_NAMESPACE,), "--namespace")
-    ctx.meta[NAMED] = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ctx.meta[SAID_BY] = ctx.get_parameter_source(parameter.name or "")
 
 
 def chosen_namespaces() -> Namespaces:
@@ -46,7 +47,17 @@ def chosen_namespaces() -> Namespaces:
 def named_namespace() -> str | None:
     """Return the namespace that the command line itself names, and not only the environment."""
     ctx = click.get_current_context(silent=True)
-    return chosen_namespaces().only if ctx is not None and ctx.meta.get(NAMED) else None
+    said = ctx is not None and ctx.meta.get(SAID_BY) is ParameterSource.COMMANDLINE
+    return chosen_namespaces().only if said else None
+
+
+def asked_namespaces(url: str) -> Namespaces | None:
+    """Return the namespaces to open this address with. A server knows the namespace of a token, so that it need not be
+    said."""
+    ctx = click.get_current_context(silent=True)
+    said_by = None if ctx is None else ctx.meta.get(SAID_BY)
+    is_said = said_by in {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+    return chosen_namespaces() if is_said or not is_remote(url) else None
 
 
 def namespace_option(*, many: bool) -> Callable[[Command], Command]:
@@ -70,11 +81,17 @@ def namespace_option(*, many: bool) -> Callable[[Command], Command]:
 
 
 def command(
-    *, namespace: Literal["one", "many", "none"] = "one", **settings: Any
+    *,
+    namespace: Literal["one", "many", "none"] = "one",
+    needs_database: bool = False,
+    **settings: Any,
 ) -> Callable[[Command], click.Command]:
-    """Declare a command that has the options --store, --namespace and --json."""
+    """Declare a command that has the options --store, --namespace and --json. One that needs the database itself refuses
+    the address of a server."""
 
     def declare(fn: Command) -> click.Command:
+        if needs_database:
+            fn = _on_database(fn)
         if namespace != "none":
             fn = namespace_option(many=namespace == "many")(fn)
         store = click.option(
@@ -84,13 +101,22 @@ def command(
             show_default=True,
             show_envvar=True,
             metavar="URL",
-            help="Use this store: sqlite:///file.db or postgresql://user@host/database.",
+            help="Use this store: sqlite:///file.db, postgresql://user@host/database, or a server: https://host.",
         )
         as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
         declared: click.Command = click.command(**settings)(store(as_json(fn)))
         return declared
 
     return declare
+
+
+def _on_database(fn: Command) -> Command:
+    @wraps(fn)
+    def checked(**given: Any) -> Any:
+        demand_database(given["store"], fn.__name__.rstrip("_"))
+        return fn(**given)
+
+    return checked
 
 
 def _tags(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -342,9 +368,19 @@ def json_value(text: str, what: str) -> bytes:
 async def opened(url: str) -> AsyncIterator[Holdfast]:
     """Open the store to look at it or to operate on it. This hosts no role, and makes no file where there is no
     store."""
-    demand_file(url)
-    async with Holdfast(url, roles=(), namespace=chosen_namespaces()) as hf:
+    if not is_remote(url):
+        demand_file(url)
+    async with Holdfast(url, roles=(), namespace=asked_namespaces(url)) as hf:
         yield hf
+
+
+def demand_database(url: str, command: str) -> None:
+    """Raise if this is the address of a server, because the command needs the database itself."""
+    if is_remote(url):
+        raise InvalidSettings(
+            f"`holdfast {command}` needs the database itself, and {shown_address(url)} is a server: name the store, "
+            "--store sqlite:///file.db or --store postgresql://user@host/database"
+        )
 
 
 def demand_file(url: str) -> None:

@@ -42,7 +42,7 @@ from holdfast.terminal import output, streams, wording
 from holdfast.terminal.node_view import NodeView, view_for
 
 
-@command(namespace="many")
+@command(namespace="many", needs_database=True)
 @files_argument
 @click.option(
     "--min",

@@ -26,7 +26,7 @@ def _age(ctx: click.Context, parameter: click.Parameter, given: str) -> float:
     return found
 
 
-@command()
+@command(needs_database=True)
 @click.option(
     "--older-than",
     "older_s",

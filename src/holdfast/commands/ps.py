@@ -7,16 +7,14 @@ from functools import partial
 from typing import NamedTuple
 
 import click
-import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import Wanted, command, filter_options, opened, run_argument
 from holdfast.durations import Eta
-from holdfast.filters import demand_workflow
+from holdfast.errors import Forbidden
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Breaker, Hold, Lane, RunRow, RunState, StepRow
-from holdfast.supervisor.outlook import etas
 from holdfast.supervisor.why import gate_in_short, gate_of
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -62,24 +60,24 @@ def ps(
 async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
         everything = limit is None
-        where = hf.within_namespace(wanted.filter(await hf.store.now()))
-        is_narrow = msgspec.structs.replace(where, namespace=None).is_narrow
+        where = wanted.filter(await hf.now())
+        is_narrow = where.is_narrow
         where.limit = limit or PAGE
         where.has_pages = everything or where.prefix is not None
-        runs = await hf.store.reads.runs(where)
+        runs = await hf.desk.runs(hf.who, where)
         if not runs and where.workflow is not None:
-            await demand_workflow(hf.store, where.workflow, hf.namespace)
+            await hf.desk.demand_workflow(hf.who, where.workflow)
         page = runs
         while everything and len(page) == where.limit:
             where.before = (page[-1].created_at, page[-1].id)
-            page = await hf.store.reads.runs(where)
+            page = await hf.desk.runs(hf.who, where)
             runs += page
-        now = await hf.store.now()
-        expected = await etas(hf.store, runs)
+        now = await hf.now()
+        expected = await hf.desk.etas(hf.who, runs)
         if as_json:
             output.print_json(
                 [
-                    output.run_object(hf.shown(run))
+                    output.run_object(run)
                     | {
                         "error": output.error_object(run.error),
                         "eta": output.eta_object(expected.get(run.id), now),
@@ -91,13 +89,8 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
         if not runs:
             output.say("no such run" if is_narrow else "no run yet: `holdfast run FILE.py` makes one")
             return
-        gates = GateFacts(
-            await hf.store.agents.lanes(), await hf.store.gates.holds(), await hf.store.gates.breakers()
-        )
-        rows = [
-            (hf.shown(run), hf.shown_text(await _in_short(hf, run, now, expected.get(run.id), gates)))
-            for run in runs
-        ]
+        gates = await _gate_facts(hf)
+        rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
     from holdfast.terminal.screen import print_runs  # noqa: PLC0415  only people need it
 
     print_runs(rows, now)
@@ -117,13 +110,25 @@ class GateFacts(NamedTuple):
         return "" if gate is None else gate_in_short(gate)
 
 
+async def _gate_facts(hf: Holdfast) -> GateFacts:
+    """Read what may keep steps from beginning. A token for some namespaces may not ask for it: then nothing is known."""
+    if not hf.is_remote:
+        lanes = [hf.shown(lane) for lane in await hf.store.agents.lanes()]
+        return GateFacts(lanes, await hf.gates.holds(), await hf.gates.breakers())
+    try:
+        lanes = [one.lane for one in await hf.desk.lanes(hf.who)]
+        return GateFacts(lanes, await hf.gates.holds(), await hf.gates.breakers())
+    except Forbidden:
+        return GateFacts((), (), ())
+
+
 async def _in_short(hf: Holdfast, run: RunRow, now: float, eta: Eta | None, gates: GateFacts) -> str:
     """Say in a few words how the run ended, or what it waits for."""
     if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
         return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
     if run.state is RunState.PENDING:
         return "waits for a scheduler"
-    steps = await hf.store.reads.steps(run.id, limit=LOOK_INTO_STEPS)
+    steps = await hf.desk.steps(hf.who, run.id, 0, LOOK_INTO_STEPS)
     waits = f"{LOOK_INTO_STEPS}+ steps"
     if len(steps) < LOOK_INTO_STEPS:
         waits = wording.waits_for(steps, now, partial(gates.words, run))

@@ -75,9 +75,9 @@ async def _list(run_id: str | None, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
         found = await hf.quarantine()
         if run_id is not None:
-            alike = {one.fingerprint for one in await hf.store.quarantine.quarantined(hf.stored(run_id))}
+            alike = await hf.desk.quarantined(hf.who, run_id)
             found = [one for one in found if one.fingerprint in alike]
-        now = await hf.store.now()
+        now = await hf.now()
     if as_json:
         output.print_json([poison_object(one) for one in found])
         return DONE

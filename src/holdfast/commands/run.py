@@ -46,7 +46,7 @@ class RunFollowed(NamedTuple):
     why: str = ""
 
 
-@command()
+@command(needs_database=True)
 @start_options
 @label_option
 def run(request: RunRequest, labels: tuple[str, ...], store: str, as_json: bool) -> int:

@@ -9,12 +9,11 @@ import click
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened, run_argument
 from holdfast.run import Run as Handle
-from holdfast.supervisor.outlook import outlook
 from holdfast.terminal import output
 from holdfast.terminal.page import Page, page_object
 
 STEPS_SHOWN = 100
-JOURNAL_SHOWN = 100
+JOURNAL_MAX = 100
 
 
 @command()
@@ -45,16 +44,15 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
 async def _read(run_id: str, store: str) -> Page:
     async with opened(store) as hf:
         run: Handle[Any] = hf.run(run_id)
-        rows, reads, stored = await run.stored_rows(), hf.store.reads, hf.stored(run_id)
-        ahead = await outlook(hf.store, rows.run, rows.steps, hf.config)
+        view, desk, who = await run.rows(), hf.desk, hf.who
         return Page(
-            rows.shown(hf.namespace),
-            await reads.signals(stored),
-            [hf.shown(row) for row in await reads.children(stored)],
-            [hf.shown(row) for row in await reads.started_runs(stored)],
-            await hf.desk.journal_of(hf.who, run_id, JOURNAL_SHOWN),
+            view,
+            await desk.signals(who, run_id),
+            await desk.children(who, run_id),
+            await desk.started_runs(who, run_id),
+            await desk.journal_of(who, run_id, JOURNAL_MAX),
             await run.why(),
-            await hf.store.now(),
-            ahead.shown(hf.namespace),
-            await reads.log_counts(stored),
+            await hf.now(),
+            await desk.outlook(who, view.run, view.steps),
+            await desk.log_counts(who, run_id),
         )

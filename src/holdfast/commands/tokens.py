@@ -9,8 +9,7 @@ import click
 import msgspec
 
 from holdfast.access import ALL_NAMESPACES, Role
-from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, make, namespaces, narrowed
-from holdfast.actor import actor
+from holdfast.access.tokens import namespaces, narrowed
 from holdfast.client import Holdfast
 from holdfast.codec import stored_text
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
@@ -46,7 +45,7 @@ ONCE = "this is the only time that it is shown"
     "--can",
     multiple=True,
     metavar="PATTERN",
-    help="Narrow it to these workflows: workflows:shop.*. May be repeated.",
+    help="Narrow it to these workflows, steps or labels: workflows:shop.*, steps:billing.*, labels:gpu. May be repeated.",
 )
 @click.option("--no-payloads", is_flag=True, help="Do not show it inputs, results and logs.")
 @click.option(
@@ -124,27 +123,15 @@ def _seconds(text: str, what: str) -> float | None:
 
 async def _create(new: NewToken, store: str, as_json: bool) -> int:
     async with Holdfast(store, roles=()) as hf:
-        token = make(Role(new.role), hf.environment.secret(ID_BYTES), hf.environment.secret(SECRET_BYTES))
-        row = msgspec.structs.replace(new, id=token.id, digest=token.digest)
-        await hf.store.tokens.add_token(row, actor())
-        made = await hf.store.tokens.token(token.id)
-    assert made is not None
-    _show(token.text, made, as_json)
+        made = await hf.desk.create_token(hf.who, new)
+    _show(made.secret, made.token, as_json)
     return DONE
 
 
 async def _rotate(token_id: str, grace_s: float, expires_s: float | None, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        found = await hf.store.tokens.token(_id(token_id))
-        role = Role.VIEWER if found is None else Role(found.role)
-        fresh = make(role, hf.environment.secret(ID_BYTES), hf.environment.secret(SECRET_BYTES))
-        token = fresh._replace(id=token_id)
-        await hf.store.tokens.rotate_token(
-            token_id, token.digest, grace_s=grace_s, expires_s=expires_s, actor=actor()
-        )
-        made = await hf.store.tokens.token(token_id)
-    assert made is not None
-    _show(token.text, made, as_json)
+        made = await hf.desk.rotate_token(hf.who, _id(token_id), grace_s, expires_s)
+    _show(made.secret, made.token, as_json)
     return DONE
 
 
@@ -160,7 +147,7 @@ def _show(text: str, row: TokenRow, as_json: bool) -> None:
 
 async def _revoke(token_id: str, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        done = await hf.store.tokens.revoke_token(_id(token_id), actor())
+        done = await hf.desk.revoke_token(hf.who, _id(token_id))
     if as_json:
         output.print_json({"id": token_id, "revoked": done})
     else:
@@ -177,7 +164,7 @@ def _id(text: str) -> str:
 
 async def _list(store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        found, now = await hf.store.tokens.tokens(LIST_MAX), await hf.store.now()
+        found, now = await hf.desk.tokens(hf.who, LIST_MAX), await hf.now()
     if as_json:
         output.print_json([_object(row) | {"state": state_of(row, now)} for row in found])
         return DONE

@@ -26,7 +26,7 @@ from holdfast.commands.options import (
 )
 from holdfast.config import DEFAULT, Config, OnBug
 from holdfast.errors import InvalidSettings, StoreError, StoreUnreachable
-from holdfast.model import ROLES, SERVER
+from holdfast.model import ROLES, SERVER, LeaderLease
 from holdfast.namespaces import ALL, Namespaces
 from holdfast.pool import badge
 from holdfast.terminal import output
@@ -158,7 +158,7 @@ def listen_options(port: int | None, purpose: str) -> Callable[[Command], Comman
     return declare
 
 
-@command(namespace="many")
+@command(namespace="many", needs_database=True)
 @files_argument
 @label_option
 @steps_option
@@ -214,7 +214,7 @@ def up(
     )
 
 
-@command(namespace="many")
+@command(namespace="many", needs_database=True)
 @files_argument
 @log_option
 @on_bug_option
@@ -287,7 +287,7 @@ def agent(
     )
 
 
-@command(namespace="none")
+@command(namespace="none", needs_database=True)
 @alerts_option
 @keep_option
 @log_option
@@ -306,7 +306,7 @@ def supervisor(
     return _serve((), ("supervisor",), store, as_json, config=config, alerts=alerts, log_format=log_format)
 
 
-@command(namespace="many")
+@command(namespace="many", needs_database=True)
 @click.argument("files", nargs=-1, metavar="[FILE…]")
 @listen_options(8080, "Listen on this port.")
 @log_option
@@ -449,7 +449,7 @@ async def _orphaned(pipe: int, view: NodeView) -> None:
 
 async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Future[Any]]) -> None:
     """Show the status now and then, until one of `stops` is done."""
-    monotonic, store = hf.environment.monotonic, hf.store
+    monotonic = hf.environment.monotonic
     begun, counted, counted_at = monotonic(), hf.node.writer.operations, monotonic()
     pause_s = 0.0
     while not any(stop.done() for stop in stops):
@@ -460,7 +460,7 @@ async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Fut
         if not view.wants_status:
             continue
         try:
-            leader, runs = await store.leader.leader(), await store.reads.runs_by_state(hf.namespace)
+            leader, runs = (None, {}) if hf.is_remote else await _facts(hf)
         except StoreError as error:
             view.trouble(str(error))
             continue
@@ -469,9 +469,19 @@ async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Fut
         counted, counted_at = operations, at
         pause_s = max(STATUS_EVERY_S, (at - asked) * STATUS_SHARE)
         lead = (
-            "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
+            "through a server"
+            if hf.is_remote
+            else "nobody leads"
+            if leader is None
+            else "leads"
+            if leader[0] == hf.node.id
+            else "another node leads"
         )
         view.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
+
+
+async def _facts(hf: Holdfast) -> tuple[LeaderLease | None, dict[str, int]]:
+    return await hf.store.leader.leader(), await hf.store.reads.runs_by_state()
 
 
 class ProcessLimits(NamedTuple):

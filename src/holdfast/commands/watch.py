@@ -14,8 +14,8 @@ from holdfast.environment import StoreClock
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import DEADLINE, RunRow, RunState, StepRow, StepState
-from holdfast.run import RunRows, unknown_run
-from holdfast.supervisor.outlook import Outlook, outlook
+from holdfast.run import RunRows
+from holdfast.supervisor.outlook import Outlook
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 
@@ -41,19 +41,17 @@ class Follower:
 
     async def learn_time(self) -> None:
         """Read the store's clock. The durations of what still runs are measured by it."""
-        now = await self._hf.store.now()
+        now = await self._hf.now()
         self.clock.learn(self._hf.environment.monotonic(), now)
 
     async def look(self) -> RunRows:
-        store, stored = self._hf.store, self._hf.stored(self.run_id)
-        run = await store.reads.run(stored)
-        if run is None or not self._hf.sees(stored):
-            raise unknown_run(self.run_id)
+        desk, who = self._hf.desk, self._hf.who
+        run = await desk.run(who, self.run_id)
         for n in [n for n in self._steps if n <= run.base_n]:
             del self._steps[n]  # the run continued as new, and its earlier history is gone
         after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
         after = max(self._steps, default=0) if after is None else after - 1
-        while page := await store.reads.steps(stored, after=after, limit=PAGE):
+        while page := await desk.steps(who, self.run_id, after, PAGE):
             self._steps.update((step.n, step) for step in page)
             after = page[-1].n
             if len(page) < PAGE:
@@ -62,7 +60,7 @@ class Follower:
         mark = sum(step.attempt + step.losses for step in steps)
         attempts = self._view.attempts if self._view else []
         if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
-            attempts, self._attempts_mark = await store.reads.attempts(stored), mark
+            attempts, self._attempts_mark = await desk.attempts(who, self.run_id), mark
         self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
         return self._view.shown(self._hf.namespace)
 
@@ -71,7 +69,7 @@ class Follower:
         if run.state in RUN_ENDED:
             return Outlook()
         if at - self._outlook_at >= OUTLOOK_EVERY_S:
-            self._outlook = await outlook(self._hf.store, run, steps, self._hf.config)
+            self._outlook = await self._hf.desk.outlook(self._hf.who, run, steps)
             self._outlook_at = at
         return self._outlook.after(at - self._outlook_at)
 

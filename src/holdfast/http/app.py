@@ -20,6 +20,7 @@ from holdfast.config import Config
 from holdfast.desk import Desk, LocalDesk, Opened
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.http.call import Call, Given, Route, Size
+from holdfast.http.doorway import AgentStream, Doorway
 from holdfast.http.guard import KNOWN_S, Guard, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
@@ -50,6 +51,7 @@ class Server:
         self.streams: dict[str, int] = {}
         """How many streams of each token are open."""
         self._looks = Looks(hf)
+        self.doorway = Doorway(hf)
         self._document: bytes | None = None
 
     @property
@@ -63,6 +65,10 @@ class Server:
     @property
     def looks(self) -> Looks:
         return self._looks
+
+    async def left(self) -> None:
+        """Wait until the server leaves."""
+        await self._desk.leaving.wait()
 
     async def pause(self, seconds: float) -> None:
         """Wait so long, or until the server leaves."""
@@ -130,7 +136,9 @@ class Door:
         server.figures.served(name, response.status_code, server.hf.environment.monotonic() - begun)
         await response(scope, receive, send)
 
-    async def _answered(self, route: Route, scope: Scope, receive: Receive, request_id: str) -> Response:
+    async def _answered(
+        self, route: Route, scope: Scope, receive: Receive, request_id: str
+    ) -> Response | AgentStream:
         who: Identity | None = None
         try:
             headers = read_headers(scope["headers"])
@@ -138,7 +146,8 @@ class Door:
                 given = await route.call(Call(self._server, _NOBODY, None, {}, None, {}, headers))
                 return _response(given, request_id)
             address = scope["client"][0] if scope.get("client") else ""
-            who = await self._server.guard.identify(headers, address, scope["scheme"])
+            part = scope.get("path_params", {}).get("agent", "")
+            who = await self._server.guard.identify(headers, address, scope["scheme"], part)
             who = authorised(who, route.act, headers, needs_namespace=route.needs_namespace)
             query, tags = read_query(scope["query_string"], route.query, has_tags=route.has_tags)
             body: Any = None
@@ -147,7 +156,7 @@ class Door:
                     receive, headers, _most(route.size, self._server.config), self._server.config
                 )
                 body = read_body(raw, route.takes, self._server.config)
-            call = Call(self._server, who, query, tags, body, scope.get("path_params", {}), headers)
+            call = Call(self._server, who, query, tags, body, scope.get("path_params", {}), headers, receive)
             given = await (self._polled(route, call) if route.polls else route.call(call))
             return _response(given, request_id)
         except Refusal as refusal:
@@ -241,10 +250,12 @@ def _most(size: Size, config: Config) -> int:
     return config.payload_max_bytes + BESIDE_PAYLOAD if size is Size.PAYLOAD else config.body_max_bytes
 
 
-def _response(given: Given, request_id: str) -> Response:
+def _response(given: Given, request_id: str) -> Response | AgentStream:
     headers = {**ALWAYS, REQUEST_HEADER: request_id, **given.headers}
     if given.status == 304:
         return Response(status_code=304, headers=headers)
+    if isinstance(given.body, AgentStream):
+        return given.body
     if isinstance(given.body, AsyncIterator):
         return StreamingResponse(given.body, given.status, headers, given.media_type)
     content = given.body if isinstance(given.body, bytes) else msgspec.json.encode(given.body)

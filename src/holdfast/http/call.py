@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.access import Act, Identity
 from holdfast.config import Config
 from holdfast.desk import Desk, Opened
+from holdfast.http.doorway import Doorway
 from holdfast.http.reader import header
 from holdfast.http.refusals import Refusal
 from holdfast.wire.paths import id_of
@@ -40,6 +42,9 @@ class Served(Protocol):
 
     async def metrics(self) -> str: ...
 
+    async def left(self) -> None:
+        """Wait until the server leaves."""
+
     async def pause(self, seconds: float) -> None:
         """Wait so long, or until the server leaves."""
 
@@ -54,6 +59,9 @@ class Served(Protocol):
 
     def openapi(self) -> bytes: ...
 
+    @property
+    def doorway(self) -> Doorway: ...
+
 
 class Call(NamedTuple):
     server: Served
@@ -65,6 +73,33 @@ class Call(NamedTuple):
     """The body as the struct that the route takes."""
     path: Mapping[str, str]
     headers: Mapping[str, str]
+    receive: Callable[[], Awaitable[Any]] | None = None
+    """Returns when the other end closes the connection. The body is read by then."""
+
+    @asynccontextmanager
+    async def while_open(self) -> AsyncIterator[asyncio.Future[None]]:
+        """Yield a future that is done when the other end has closed the connection, or the server leaves."""
+        left: asyncio.Future[None] = asyncio.ensure_future(self._closed())
+        try:
+            yield left
+        finally:
+            left.cancel()
+
+    async def _closed(self) -> None:
+        leaving = asyncio.ensure_future(self.server.left())
+        try:
+            if self.receive is None:
+                await leaving
+                return
+            while not leaving.done():
+                message = asyncio.ensure_future(self.receive())
+                await asyncio.wait([message, leaving], return_when=asyncio.FIRST_COMPLETED)
+                if not message.done():
+                    message.cancel()
+                elif message.result()["type"] == "http.disconnect":
+                    return
+        finally:
+            leaving.cancel()
 
     @property
     def desk(self) -> Desk:

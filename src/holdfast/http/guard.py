@@ -69,8 +69,10 @@ class Guard:
         self._used: dict[str, float] = {}
         self._user = actor()
 
-    async def identify(self, headers: Mapping[str, str], address: str, scheme: str) -> Identity:
-        """Return who asks. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
+    async def identify(
+        self, headers: Mapping[str, str], address: str, scheme: str, part: str = ""
+    ) -> Identity:
+        """Return who asks. Requests are counted for each token, and with `part` for each of its agents. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
         given = headers.get("authorization")
         if given is None:
             if not self._is_loopback or await self.has_tokens():
@@ -80,9 +82,12 @@ class Guard:
         who = await self.verified(given, address)
         now = self._environment.monotonic()
         burst = self._config.requests_burst
-        bucket = self._buckets.get(who.id)
+        counted = f"{who.id}/{part}"
+        if len(self._buckets) >= KNOWN_MAX:
+            self._buckets.clear()
+        bucket = self._buckets.get(counted)
         if bucket is None:
-            bucket = self._buckets[who.id] = Bucket(now, burst)
+            bucket = self._buckets[counted] = Bucket(now, burst)
         if not bucket.take(now, self._config.requests_per_s, burst):
             raise Refusal(
                 "throttled", f"this token may send {self._config.requests_per_s:g} requests a second"

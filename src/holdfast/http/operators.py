@@ -16,6 +16,7 @@ from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal
 from holdfast.model import BreakerState, HoldScope
 from holdfast.wire import answers, requests
+from holdfast.wire.paths import id_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 READY_S = 5.0
@@ -28,9 +29,14 @@ class EverythingQuery(msgspec.Struct):
     all: bool = False
 
 
+class QuarantineQuery(msgspec.Struct):
+    run: Annotated[str, Meta(max_length=1_000)] | None = None
+    """Only what steps of this run have, as it stands in a path."""
+
+
 class AlertsQuery(msgspec.Struct):
     all: bool = False
-    limit: Limit = 50
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
 class JournalQuery(msgspec.Struct):
@@ -57,7 +63,8 @@ def _with_mark(call: Call, body: Any) -> Given:
 
 async def agents(call: Call) -> Given:
     seen = await call.desk.agents(call.who, everything=call.query.all)
-    return Given(answers.Agents([views.agent(one, seen.leader) for one in seen.nodes]))
+    nodes = [views.agent(one, seen.leader) for one in seen.nodes]
+    return Given(answers.Agents(nodes, views.leader(seen.lease), views.moment(seen.now)))
 
 
 async def lanes(call: Call) -> Given:
@@ -127,7 +134,14 @@ def _storable(call: Call, name: str) -> str:
 
 
 async def quarantine(call: Call) -> Given:
-    return Given(answers.Quarantine([views.poison(one) for one in await call.desk.quarantine(call.who)]))
+    found = await call.desk.quarantine(call.who)
+    if call.query.run is not None:
+        run = id_of(call.query.run)
+        if run is None:
+            raise Refusal("unknown")
+        alike = await call.desk.quarantined(call.who, run)
+        found = [one for one in found if one.fingerprint in alike]
+    return Given(answers.Quarantine([views.poison(one) for one in found]))
 
 
 async def release_quarantined(call: Call) -> Given:
@@ -176,6 +190,7 @@ async def me(call: Call) -> Given:
             who.namespace,
             list(who.can),
             who.payloads,
+            views.moment(await call.desk.now(who)),
         )
     )
 

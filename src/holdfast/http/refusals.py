@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.errors import AccessError, HoldfastError, StoreError
-from holdfast.wire.problems import KINDS, Problem, kind_of, problem
+from holdfast.wire.problems import FROM, KINDS, Problem, kind_of, problem
 
 UNKNOWN = "there is nothing of this name here"
 """The detail of every `unknown`: what is in another namespace is refused in the same bytes as what does not exist."""
@@ -15,13 +15,17 @@ RETRY_AFTER_S = {"unavailable": "2", "throttled": "1"}
 class Refusal(Exception):
     """Raised where a request is read or authorised."""
 
-    def __init__(self, name: str, detail: str = "", *, place: str = "", next: str = "") -> None:
+    def __init__(
+        self, name: str, detail: str = "", *, place: str = "", next: str = "", error: str = ""
+    ) -> None:
         super().__init__(detail)
         assert name in KINDS
-        self.name, self.detail, self.place, self.next = name, detail, place, next
+        self.name, self.detail, self.place, self.next, self.error = name, detail, place, next, error
 
     def problem(self, request: str = "") -> Problem:
-        return _made(self.name, self.detail, request, self.place, self.next)
+        made = _made(self.name, self.detail, request, self.place, self.next)
+        made.error = self.error
+        return made
 
 
 def problem_of(error: HoldfastError, *, request: str = "", place: str = "", hide: str = "") -> Problem:
@@ -33,7 +37,17 @@ def problem_of(error: HoldfastError, *, request: str = "", place: str = "", hide
         detail = ""
     elif isinstance(error, StoreError) and name == "unavailable":
         detail = "the store cannot be reached"  # the address of the store is nobody's business
-    return _made(name, detail, request, "" if isinstance(error, AccessError) else place, "")
+    made = _made(name, detail, request, "" if isinstance(error, AccessError) else place, "")
+    if name not in {"unknown", "internal"}:
+        made.error = _finer(error, name)
+        made.error_type = str(getattr(error, "error_type", ""))
+    return made
+
+
+def _finer(error: HoldfastError, name: str) -> str:
+    """Return the class of an error, if it is not the one that its problem stands for anyway."""
+    usual = next(kind for kind, known in FROM.items() if known == name)
+    return "" if type(error) is usual else type(error).__name__
 
 
 def _made(name: str, detail: str, request: str, place: str, next: str) -> Problem:

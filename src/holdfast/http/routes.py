@@ -7,16 +7,17 @@ exact: nothing is authorised by how an address looks.
 from __future__ import annotations
 
 from holdfast.access import Act
+from holdfast.http import acts, agents, runs, streams, tokens
 from holdfast.http import operators as store
-from holdfast.http import runs, streams
 from holdfast.http.call import Route, Size
+from holdfast.wire import agents as door
 from holdfast.wire import answers, requests
 
 MADE = {201: "made", 200: "it was there before"}
 WAITED = {200: "the run", 304: "nothing has changed since the mark in If-None-Match"}
 MARKED = {200: "done", 304: "nothing has changed since the mark in If-None-Match"}
 STARTED = {201: "started", 200: "the same run had been started before"}
-R = "/v1/runs/{run}"
+R, A = "/v1/runs/{run}", "/v1/agents/{agent}"
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -43,6 +44,15 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{R}/logs", Act.READ, "List what a run and its steps have logged", runs.logs, answers.Lines,
           query=runs.LogsQuery),
     Route("GET", f"{R}/graph", Act.READ, "Draw the workflow of a run with the run's way in it", runs.graph, answers.Drawing),
+    Route("GET", f"{R}/logs/counts", Act.READ, "Count the lines that each step has logged", runs.log_counts,
+          answers.LogCounts),
+    Route("GET", f"{R}/eta", Act.READ, "Say when a run will probably end, and which of its steps take long", runs.eta,
+          answers.Outlook),
+    Route("GET", f"{R}/started", Act.READ, "List the runs that a run started, and that are not its children", runs.started,
+          answers.Runs),
+    Route("GET", f"{R}/signals", Act.READ, "List what was sent to a run", runs.signals, answers.Signals),
+    Route("POST", f"{R}/quarantine", Act.STEER, "Decide about the steps of a run that are in quarantine", runs.resolve,
+          answers.Resolved, requests.Resolve, size=Size.PAYLOAD),
     Route("POST", f"{R}/signals", Act.START, "Send a signal", runs.signal, answers.Sent, requests.Signal,
           statuses={202: "sent"}, size=Size.PAYLOAD),
     Route("POST", f"{R}/updates", Act.START, "Call an update, and wait for its answer", runs.update, answers.Reply,
@@ -61,6 +71,20 @@ ROUTES: tuple[Route, ...] = (
           store.workflow, answers.WorkflowVersions, statuses=MARKED, headers=("If-None-Match",), needs_namespace=False),
     Route("GET", "/v1/agents", Act.READ, "List the nodes that work here", store.agents, answers.Agents,
           query=store.EverythingQuery, needs_namespace=False),
+    Route("POST", "/v1/agents", Act.WORK, "Register an agent", agents.register, door.Registered, door.Register,
+          statuses={201: "registered"}, needs_namespace=False),
+    Route("POST", f"{A}/claim", Act.WORK, "Claim steps, and wait for them", agents.claim, door.Claims, door.Claim,
+          size=Size.BATCH),
+    Route("POST", f"{A}/report", Act.WORK, "Report what became of steps", agents.report, door.Answers, door.Reports,
+          size=Size.BATCH),
+    Route("POST", f"{A}/beat", Act.WORK, "Renew the lease of an agent, and say which steps it has lost", agents.beat,
+          door.Beaten, door.Beat, size=Size.BATCH),
+    Route("POST", f"{A}/twin", Act.WORK, "Ask about the second attempt of a hedged step", agents.twin, door.TwinSeen,
+          door.TwinAct),
+    Route("POST", f"{A}/leave", Act.WORK, "Leave: what the agent still has is handed back", agents.leave, door.Left,
+          requests.Nothing),
+    Route("GET", f"{A}/stream", Act.WORK, "Say when an agent should look, as server-sent events", agents.stream,
+          media_type=streams.MEDIA_TYPE),
     Route("GET", "/v1/lanes", Act.READ, "List the lanes of steps, and how many steps wait in each", store.lanes,
           answers.Lanes, needs_namespace=False),
     Route("GET", "/v1/backlog", Act.READ, "List the lanes in which steps wait, the oldest first", store.backlog,
@@ -80,7 +104,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/breakers/{name}/reset", Act.STEER, "Let the leader decide about a breaker again",
           store.reset_breaker, answers.Breaker, requests.Noted, needs_namespace=False),
     Route("GET", "/v1/quarantine", Act.READ, "List what waits in quarantine, by fingerprint", store.quarantine,
-          answers.Quarantine, needs_namespace=False),
+          answers.Quarantine, query=store.QuarantineQuery, needs_namespace=False),
     Route("POST", "/v1/quarantine/{fingerprint}/release", Act.STEER, "Try the steps in quarantine again",
           store.release_quarantined, answers.Resolved, requests.Noted, needs_namespace=False),
     Route("POST", "/v1/quarantine/{fingerprint}/skip", Act.STEER, "Go on as if the steps in quarantine had returned",
@@ -93,6 +117,23 @@ ROUTES: tuple[Route, ...] = (
           requests.Nothing, needs_namespace=False),
     Route("GET", "/v1/journal", Act.AUDIT, "List what was done, newest first", store.journal, answers.Journal,
           query=store.JournalQuery, needs_namespace=False),
+    Route("GET", "/v1/acts", Act.READ, "List acts on many runs, newest first", acts.acts, answers.Acts,
+          query=acts.ActsQuery),
+    Route("POST", "/v1/acts", Act.STEER, "Plan an act on many runs, and say what it would do", acts.plan, answers.Act,
+          requests.Plan, statuses={201: "planned"}),
+    Route("GET", "/v1/acts/{act}", Act.READ, "Show an act on many runs", acts.act, answers.Act),
+    Route("GET", "/v1/acts/{act}/runs", Act.READ, "List the runs of an act, and what became of each", acts.act_runs,
+          answers.ActRuns, query=acts.ActRunsQuery),
+    Route("POST", "/v1/acts/{act}/go", Act.STEER, "Carry out an act, for as long as the request waits", acts.carry_out,
+          answers.Act, requests.CarryOut, polls=True),
+    Route("POST", "/v1/acts/{act}/stop", Act.STEER, "Stop an act", acts.stop, answers.Act, requests.Nothing),
+    Route("GET", "/v1/tokens", Act.ADMINISTER, "List tokens, without their secrets", tokens.tokens, answers.Tokens),
+    Route("POST", "/v1/tokens", Act.ADMINISTER, "Make a token", tokens.create, answers.TokenMade, requests.TokenCreate,
+          statuses={201: "made"}),
+    Route("POST", "/v1/tokens/{token}/rotate", Act.ADMINISTER, "Give a token another secret", tokens.rotate,
+          answers.TokenMade, requests.TokenRotate),
+    Route("POST", "/v1/tokens/{token}/revoke", Act.ADMINISTER, "Revoke a token for good", tokens.revoke,
+          answers.TokenRevoked, requests.Nothing),
     Route("GET", "/v1/stream", Act.READ, "Say when runs or lists of runs change, as server-sent events", streams.stream,
           query=streams.StreamQuery, headers=("Last-Event-ID",), media_type=streams.MEDIA_TYPE),
     Route("GET", "/v1/me", Act.KNOW_SELF, "Say who asks", store.me, answers.Me),

@@ -17,11 +17,14 @@ from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal, problem_of
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter
+from holdfast.model import StepRow
 from holdfast.wire import answers, requests
 from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
+from holdfast.wire.paths import id_of
 from holdfast.wire.requests import Wait
 
 LIMIT, LIMIT_MAX = 50, 200
+STEPS_PAGE = 1_000
 
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
@@ -35,6 +38,12 @@ class RunsQuery(msgspec.Struct):
     prefix: str | None = None
     limit: Limit = LIMIT
     cursor: str | None = None
+    before: Annotated[str, Meta(max_length=1_000)] | None = None
+    """The run before which the page begins, as it stands in a path: what comes after it in the list."""
+    pages: bool = True
+    """False leaves out the pages of maps, except for those that wait for a person."""
+    eta: bool = False
+    """Also say when each running run will probably end."""
 
 
 class RunQuery(msgspec.Struct):
@@ -131,17 +140,28 @@ async def runs(call: Call) -> Given:
     except InvalidInput as wrong:
         place = str(wrong).partition(":")[0]
         raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
-    asked = [msgspec.structs.replace(query, limit=0, cursor=None), call.tags, call.who.namespace]
+    asked = [
+        msgspec.structs.replace(query, limit=0, cursor=None, before=None, eta=False),
+        call.tags,
+        call.who.namespace,
+    ]
     digest = filter_digest(asked)
     if query.cursor is not None:
         where.before = read_cursor(query.cursor, digest)
         if where.before is None:
             raise Refusal("malformed", "this is no cursor of this list", place="?cursor")
-    where.limit = query.limit + 1
+    elif query.before is not None:
+        last = id_of(query.before)
+        if last is None:
+            raise Refusal("invalid", "this is no run", place="?before")
+        row = await call.desk.run(call.who, last)
+        where.before = row.created_at, row.id
+    where.limit, where.has_pages = query.limit + 1, query.pages
     found = await call.desk.runs(call.who, where)
     page, more = found[: query.limit], len(found) > query.limit
     after = cursor_text(page[-1].created_at, page[-1].id, digest) if more else None
-    return Given(answers.Runs([views.run(row, call.who) for row in page], after))
+    expected = await call.desk.etas(call.who, page) if query.eta else {}
+    return Given(answers.Runs([views.run(row, call.who, expected.get(row.id)) for row in page], after))
 
 
 async def counts(call: Call) -> Given:
@@ -188,7 +208,7 @@ async def step(call: Call) -> Given:
 
 async def attempts(call: Call) -> Given:
     found = await call.desk.attempts(call.who, call.run)
-    return Given(answers.Attempts([views.attempt(row) for row in found]))
+    return Given(answers.Attempts([views.attempt(row, call.who) for row in found]))
 
 
 async def journal(call: Call) -> Given:
@@ -199,6 +219,38 @@ async def journal(call: Call) -> Given:
 async def children(call: Call) -> Given:
     found = await call.desk.children(call.who, call.run)
     return Given(answers.Runs([views.run(row, call.who) for row in found]))
+
+
+async def started(call: Call) -> Given:
+    found = await call.desk.started_runs(call.who, call.run)
+    return Given(answers.Runs([views.run(row, call.who) for row in found]))
+
+
+async def signals(call: Call) -> Given:
+    found = await call.desk.signals(call.who, call.run)
+    return Given(answers.Signals([views.signal(row, call.who) for row in found]))
+
+
+async def log_counts(call: Call) -> Given:
+    return Given(answers.LogCounts(await call.desk.log_counts(call.who, call.run)))
+
+
+async def eta(call: Call) -> Given:
+    row = await call.desk.run(call.who, call.run)
+    found: list[StepRow] = []
+    while page := await call.desk.steps(call.who, call.run, found[-1].n if found else 0, STEPS_PAGE):
+        found += page
+        if len(page) < STEPS_PAGE:
+            break
+    return Given(views.outlook(await call.desk.outlook(call.who, row, found)))
+
+
+async def resolve(call: Call) -> Given:
+    given: requests.Resolve = call.body
+    run, result = call.run, json.loads(bytes(given.result))
+    await call.desk.run(call.who, run)
+    done = await call.desk.resolve_steps(call.who, given.act, run_id=run, note=given.note, result=result)
+    return Given(answers.Resolved(done))
 
 
 async def why(call: Call) -> Given:
@@ -263,7 +315,8 @@ def _misfit(wrong: Exception, call: Call) -> Refusal:
     text = str(wrong).replace(f"{call.who.namespace}//", "")
     is_name = not isinstance(wrong, InvalidInput) or text.startswith("the name of")
     place = "/name" if is_name else "/key" if text.startswith("the key of") else "/data"
-    return Refusal("invalid", text, place=place)
+    error = "" if isinstance(wrong, InvalidInput) else type(wrong).__name__
+    return Refusal("invalid", text, place=place, error=error)
 
 
 async def cancel(call: Call) -> Given:

@@ -11,7 +11,8 @@ from msgspec import Raw
 
 from holdfast import model
 from holdfast.access import Identity
-from holdfast.desk import AlertSeen, Health, LaneSeen, shown_id
+from holdfast.desk import Ahead, AlertSeen, Health, LaneSeen, shown_id
+from holdfast.durations import Eta
 from holdfast.logs import LogInfo
 from holdfast.store.forks import Forked
 from holdfast.wire import answers
@@ -40,13 +41,15 @@ def payload(raw: bytes | str | None, who: Identity) -> Raw:
     return Raw(data)
 
 
-def failure(raw: str | None) -> answers.Failure | None:
+def failure(raw: str | None, who: Identity | None = None) -> answers.Failure | None:
+    """Return an error. With `who`, it has all that was recorded, if they see payloads."""
     fields = _object(raw)
     if raw is None or fields is None:
         return None
     kind = str(fields.get("type", "")).removeprefix("builtins.").removeprefix("holdfast.errors.")
     step = fields.get("step")
-    return answers.Failure(kind, str(fields.get("message", "")), None if not step else str(step))
+    recorded = NULL if who is None else payload(raw, who)
+    return answers.Failure(kind, str(fields.get("message", "")), None if not step else str(step), recorded)
 
 
 def progress(raw: str | None) -> answers.Progress | None:
@@ -67,7 +70,7 @@ def _object(raw: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _run_fields(row: model.RunRow, who: Identity) -> dict[str, Any]:
+def _run_fields(row: model.RunRow, who: Identity, *, whole: bool = False) -> dict[str, Any]:
     def shown(stored: str | None) -> str | None:
         return None if stored is None else shown_id(who.namespace, stored)
 
@@ -90,7 +93,13 @@ def _run_fields(row: model.RunRow, who: Identity) -> dict[str, Any]:
         "generation": row.generation,
         "progress": progress(row.progress),
         "note": None if is_stuck else row.note if note is None else str(note.get("message", "")),
-        "error": failure(row.note if is_stuck else row.error),
+        "error": failure(row.note if is_stuck else row.error, who if whole else None),
+        "resume": row.resume,
+        "ending": row.ending,
+        "parent_n": row.parent_n,
+        "base_n": row.base_n,
+        "kept_n": row.kept_n,
+        "fence": row.fence,
         "created_at": moment(row.created_at),
         "started_at": maybe(row.started_at),
         "finished_at": maybe(row.finished_at),
@@ -98,13 +107,17 @@ def _run_fields(row: model.RunRow, who: Identity) -> dict[str, Any]:
     }
 
 
-def run(row: model.RunRow, who: Identity) -> answers.Run:
-    return answers.Run(**_run_fields(row, who))
+def run(row: model.RunRow, who: Identity, expected: Eta | None = None) -> answers.Run:
+    return answers.Run(**_run_fields(row, who), eta=eta(expected))
+
+
+def eta(found: Eta | None) -> answers.Eta | None:
+    return None if found is None else answers.Eta(found.left_s, found.most_s, found.samples)
 
 
 def whole_run(row: model.RunRow, who: Identity) -> answers.WholeRun:
     return answers.WholeRun(
-        **_run_fields(row, who),
+        **_run_fields(row, who, whole=True),
         input=payload(row.input, who),
         output=payload(row.output, who),
         published=payload(row.published, who),
@@ -118,7 +131,7 @@ def ended_run(row: model.RunRow, who: Identity) -> answers.EndedRun:
         id=run_id,
         ref=path_of(run_id),
         state=row.state,
-        error=failure(row.note if row.state is model.RunState.STUCK else row.error),
+        error=failure(row.note if row.state is model.RunState.STUCK else row.error, who),
         output=payload(row.output, who),
         hidden=not who.payloads,
         finished_at=maybe(row.finished_at),
@@ -136,7 +149,7 @@ def state(run_id: str, found: model.RunState) -> answers.State:
 
 def forked(made: Forked, who: Identity) -> answers.Forked:
     run_id = shown_id(who.namespace, made.id)
-    return answers.Forked(run_id, path_of(run_id), made.kept)
+    return answers.Forked(run_id, path_of(run_id), made.kept, list(made.undone))
 
 
 def step(row: model.StepRow, who: Identity) -> answers.Step:
@@ -154,7 +167,7 @@ def step(row: model.StepRow, who: Identity) -> answers.Step:
         quarantined=row.quarantined,
         agent=row.agent,
         progress=progress(row.progress),
-        error=failure(row.error),
+        error=failure(row.error, who),
         issued_at=moment(row.issued_at),
         ready_at=moment(row.ready_at),
         started_at=maybe(row.started_at),
@@ -162,16 +175,59 @@ def step(row: model.StepRow, who: Identity) -> answers.Step:
         input=payload(row.input, who),
         output=payload(row.output, who),
         hidden=not who.payloads,
+        lane=row.lane,
+        priority=row.priority,
+        excused=row.excused,
+        attempts_max=row.attempts_max,
+        timeout_s=row.timeout_s,
+        fence=row.fence,
+        complete_by=maybe(row.complete_by),
+        retry=row.retry,
+        delivered=row.delivered_seq,
+        after=row.after_seq,
+        effect=row.effect,
     )
 
 
-def attempt(row: model.Attempt) -> answers.Attempt:
+def signal(row: model.SignalRow, who: Identity) -> answers.Signal:
+    return answers.Signal(
+        id=row.id,
+        name=row.name,
+        key=row.key,
+        sent_at=moment(row.sent_at),
+        delivered=row.delivered_seq,
+        set_aside=row.set_aside,
+        answer=row.answer,
+        replied_at=maybe(row.replied_at),
+        data=payload(row.payload, who),
+        reply=payload(row.reply, who),
+        hidden=not who.payloads,
+    )
+
+
+def outlook(found: Ahead) -> answers.Outlook:
+    twins = [
+        answers.SeenTwin(
+            one.n,
+            str(one.state),
+            one.not_agent,
+            one.agent,
+            moment(one.made_at),
+            maybe(one.started_at),
+            maybe(one.ended_at),
+        )
+        for one in found.twins.values()
+    ]
+    return answers.Outlook(eta(found.eta), dict(found.bounds), twins)
+
+
+def attempt(row: model.Attempt, who: Identity) -> answers.Attempt:
     return answers.Attempt(
         row.n,
         row.attempt,
         row.ending,
         row.agent,
-        failure(row.error),
+        failure(row.error, who),
         maybe(row.started_at),
         moment(row.finished_at),
     )
@@ -200,6 +256,9 @@ def whole_workflow(row: model.Declaration) -> answers.WholeWorkflow:
         row.origin,
         moment(row.first_at),
         moment(row.last_at),
+        code=row.code,
+        digest=row.digest,
+        namespace=row.namespace,
         input=Raw(row.input.encode()),
         result=Raw(row.result.encode()),
         signals=Raw(row.signals.encode()),
@@ -224,12 +283,28 @@ def agent(health: Health, leader: str | None) -> answers.Agent:
         started_at=moment(node.started_at),
         lease_until=moment(node.lease_until),
         left_at=maybe(node.retired_at),
+        offers=Raw(node.offers.encode()),
+    )
+
+
+def leader(lease: model.LeaderLease | None) -> answers.Leader | None:
+    if lease is None:
+        return None
+    return answers.Leader(
+        lease.node,
+        lease.epoch,
+        moment(lease.expires_at),
+        maybe(lease.since),
+        lease.vacant_s,
+        lease.predecessor,
     )
 
 
 def lane(seen: LaneSeen) -> answers.Lane:
     one, backlog = seen
-    return answers.Lane(one.id, one.name, list(one.needs), one.depends, backlog.ready, maybe(backlog.since))
+    return answers.Lane(
+        one.id, one.name, list(one.needs), one.depends, backlog.ready, maybe(backlog.since), one.undo
+    )
 
 
 def hold(row: model.Hold) -> answers.Hold:
@@ -250,6 +325,12 @@ def breaker(row: model.Breaker) -> answers.Breaker:
         actor=row.actor,
         note=row.note,
         error=row.error,
+        round=row.round,
+        wave=row.wave,
+        allowance=row.allowance,
+        open_s=row.open_s,
+        window_at=moment(row.window_at),
+        told_at=moment(row.told_at),
     )
 
 
@@ -280,7 +361,53 @@ def alert(seen: AlertSeen) -> answers.Alert:
                 maybe(one.sent_at),
                 maybe(one.given_up_at),
                 one.last_error,
+                one.id,
+                moment(one.next_try_at),
             )
             for one in deliveries
         ],
+    )
+
+
+def act(row: model.ActRow) -> answers.Act:
+    return answers.Act(
+        id=row.id,
+        verb=str(row.verb),
+        state=str(row.state),
+        actor=row.actor,
+        note=row.note,
+        runs=row.runs,
+        done=row.done,
+        changed=row.changed,
+        refused=row.refused,
+        holder=row.holder,
+        fence=row.fence,
+        created_at=moment(row.created_at),
+        begun_at=maybe(row.begun_at),
+        ended_at=maybe(row.ended_at),
+        lease_until=maybe(row.lease_until),
+        options=Raw((row.options or "{}").encode()),
+        preview=Raw((row.preview or "{}").encode()),
+    )
+
+
+def act_run(row: model.ActRun) -> answers.ActRun:
+    return answers.ActRun(
+        row.run_id, row.state, row.fence, None if row.fate is None else str(row.fate), row.note
+    )
+
+
+def token(row: model.TokenRow) -> answers.Token:
+    return answers.Token(
+        id=row.id,
+        name=row.name,
+        role=row.role,
+        namespaces=msgspec.json.decode(row.namespaces, type=list[str]),
+        can=msgspec.json.decode(row.can, type=list[str]),
+        payloads=row.payloads,
+        made_by=row.made_by,
+        made_at=moment(row.made_at),
+        expires_at=maybe(row.expires_at),
+        revoked_at=maybe(row.revoked_at),
+        used_at=maybe(row.used_at),
     )

@@ -74,7 +74,7 @@ class Nodes(Part):
         # The leader locks in this order, too: its lease, the node, runs, steps. So the two cannot wait for each other.
         await session.run(Verb.resign, node)
         await session.row(Verb.lock_node, node)
-        await _give_up(session, node, set(), set())
+        await give_up(session, node, set(), set())
         await session.run(Verb.retire, node)
 
     @transaction
@@ -91,7 +91,7 @@ class Nodes(Part):
         The node names the runs and steps that it knows, with their fences. All its other runs are freed, and all its
         other steps are handed back. Return how many of each.
         """
-        return await _give_up(session, node, set(runs), set(steps))
+        return await give_up(session, node, set(runs), set(steps))
 
     async def ring(self, bells: set[Bell]) -> None:
         await self._database.ring(bells)
@@ -116,7 +116,7 @@ class Nodes(Part):
         return {node: (steps, runs) for node, steps, runs in await session.rows(Verb.loads)}
 
 
-async def _give_up(
+async def give_up(
     session: Session, node: str, runs: set[tuple[str, int]], steps: set[tuple[str, int, int]]
 ) -> tuple[int, int]:
     """Free the node's runs and hand its steps back, except for these."""

@@ -14,6 +14,7 @@ from holdfast.store.nodes import Nodes
 from holdfast.store.operators import Operators
 from holdfast.store.quarantine import Quarantine
 from holdfast.store.reads import Reads
+from holdfast.store.remotes import Remotes
 from holdfast.store.retention import Retention
 from holdfast.store.schedulers import Schedulers
 from holdfast.store.tokens import Tokens
@@ -35,6 +36,7 @@ class Store:
         self.operators = Operators(database)
         self.quarantine = Quarantine(database)
         self.reads = Reads(database)
+        self.remotes = Remotes(database)
         self.retention = Retention(database)
         self.schedulers = Schedulers(database)
         self.tokens = Tokens(database)

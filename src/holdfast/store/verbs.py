@@ -191,6 +191,11 @@ class Verb(StrEnum):
     living = auto()
     nodes = auto()
     loads = auto()
+    make_remote = auto()
+    remote_node = auto()
+    lock_turn = auto()
+    take_turn = auto()
+    shorten = auto()
 
     # workflows.sql
     rivals = auto()

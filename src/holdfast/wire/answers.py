@@ -20,11 +20,21 @@ class Failure(msgspec.Struct):
     type: str
     message: str
     step: str | None = None
+    recorded: Raw = msgspec.field(default_factory=_null)
+    """The error as it is recorded, with its traceback. Only where payloads are shown, too."""
 
 
 class Progress(msgspec.Struct):
     fraction: float | None
     note: str
+
+
+class Eta(msgspec.Struct):
+    """When a run will end if it goes on like those before it."""
+
+    left_s: float
+    most_s: float
+    samples: int
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -50,6 +60,18 @@ class Run(msgspec.Struct, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     deadline: datetime | None
+    resume: RunState | None = None
+    """The state that a held or stuck run goes back to."""
+    ending: str | None = None
+    """How the run ends when it has undone its steps."""
+    parent_n: int | None = None
+    base_n: int = 0
+    """The number of the last step before this generation."""
+    kept_n: int = 0
+    """Steps up to this one are never undone."""
+    fence: int = 0
+    eta: Eta | None = None
+    """Only if it was asked for, and earlier runs say something about it."""
 
 
 class WholeRun(Run, kw_only=True):
@@ -128,6 +150,57 @@ class Forked(msgspec.Struct):
     ref: str
     kept: int
     """How many steps it took over."""
+    undone: list[str] = []
+    """Steps that the other run has undone, and whose results the fork uses all the same."""
+
+
+class Signal(msgspec.Struct, kw_only=True):
+    """A signal or an update that was sent to a run."""
+
+    id: int
+    name: str
+    key: str
+    sent_at: datetime
+    delivered: int | None
+    """Its place in the history of the run. None if it was not delivered yet."""
+    set_aside: str | None
+    answer: str | None
+    """How an update was answered."""
+    replied_at: datetime | None
+    data: Raw = msgspec.field(default_factory=_null)
+    reply: Raw = msgspec.field(default_factory=_null)
+    hidden: bool = False
+
+
+class Signals(msgspec.Struct):
+    items: list[Signal]
+
+
+class LogCounts(msgspec.Struct):
+    lines: dict[int, int]
+    """How many lines each step has logged that are kept. 0 is the workflow's own code."""
+
+
+class SeenTwin(msgspec.Struct):
+    """A second attempt of a step that takes too long."""
+
+    n: int
+    state: str
+    not_agent: str | None
+    """The agent that runs the step itself."""
+    agent: str | None
+    made_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Outlook(msgspec.Struct):
+    """What earlier durations say about a run."""
+
+    eta: Eta | None
+    bounds: dict[str, float]
+    """How long its running steps may run before they take too long, by the name of the step."""
+    twins: list[SeenTwin]
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -152,6 +225,20 @@ class Step(msgspec.Struct, kw_only=True):
     input: Raw = msgspec.field(default_factory=_null)
     output: Raw = msgspec.field(default_factory=_null)
     hidden: bool = False
+    lane: int = 0
+    priority: int = 0
+    excused: int = 0
+    attempts_max: int = 1
+    timeout_s: float | None = None
+    fence: int = 0
+    complete_by: datetime | None = None
+    retry: str | None = None
+    """Its policy for retries, if it is not the one of its code."""
+    delivered: int | None = None
+    """The place of its outcome in the history of the run."""
+    after: int = 0
+    """How many outcomes the code had got when it asked for this step."""
+    effect: str | None = None
 
 
 class Steps(msgspec.Struct):
@@ -224,6 +311,9 @@ class Workflow(msgspec.Struct):
 
 
 class WholeWorkflow(Workflow, kw_only=True):
+    code: str = ""
+    digest: str = ""
+    namespace: str = ""
     input: Raw = msgspec.field(default_factory=_null)
     result: Raw = msgspec.field(default_factory=_null)
     signals: Raw = msgspec.field(default_factory=_null)
@@ -256,10 +346,25 @@ class Agent(msgspec.Struct):
     started_at: datetime
     lease_until: datetime
     left_at: datetime | None
+    offers: Raw = msgspec.field(default_factory=_null)
+    """All that the node says about itself."""
+
+
+class Leader(msgspec.Struct):
+    node: str
+    epoch: int
+    expires_at: datetime
+    since: datetime | None
+    vacant_s: float | None
+    predecessor: str | None
 
 
 class Agents(msgspec.Struct):
     items: list[Agent]
+    leader: Leader | None = None
+    """Who leads now."""
+    now: datetime | None = None
+    """The time of the store."""
 
 
 class Lane(msgspec.Struct):
@@ -270,6 +375,7 @@ class Lane(msgspec.Struct):
     ready: int
     """How many steps wait for an agent, counted up to a limit."""
     since: datetime | None
+    undo: str | None = None
 
 
 class Lanes(msgspec.Struct):
@@ -308,6 +414,12 @@ class Breaker(msgspec.Struct):
     actor: str | None
     note: str
     error: str | None
+    round: int = 0
+    wave: int = 0
+    allowance: int = 0
+    open_s: float = 0.0
+    window_at: datetime | None = None
+    told_at: datetime | None = None
 
 
 class Breakers(msgspec.Struct):
@@ -342,6 +454,8 @@ class Delivery(msgspec.Struct):
     sent_at: datetime | None
     given_up_at: datetime | None
     last_error: str | None
+    id: str = ""
+    next_try_at: datetime | None = None
 
 
 class Alert(msgspec.Struct):
@@ -377,6 +491,82 @@ class Me(msgspec.Struct):
     namespace: str | None
     can: list[str]
     payloads: bool
+    now: datetime | None = None
+    """The time of the store."""
+
+
+class Act(msgspec.Struct, kw_only=True):
+    """One verb on many runs: its plan and its progress."""
+
+    id: str
+    verb: str
+    state: str
+    actor: str
+    note: str
+    runs: int
+    done: int
+    changed: int
+    refused: int
+    holder: str | None
+    fence: int
+    created_at: datetime
+    begun_at: datetime | None
+    ended_at: datetime | None
+    lease_until: datetime | None
+    options: Raw = msgspec.field(default_factory=_null)
+    preview: Raw = msgspec.field(default_factory=_null)
+    """What the plan says, in words and numbers."""
+
+
+class Acts(msgspec.Struct):
+    items: list[Act]
+
+
+class ActRun(msgspec.Struct):
+    run: str
+    state: str
+    """Its state when the plan was made."""
+    fence: int
+    fate: str | None
+    """None if it was not tried yet."""
+    note: str
+
+
+class ActRuns(msgspec.Struct):
+    items: list[ActRun]
+    next: str | None = None
+    """`after` of the next page. None on the last one."""
+
+
+class Token(msgspec.Struct, kw_only=True):
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: str
+    namespaces: list[str]
+    can: list[str]
+    payloads: bool
+    made_by: str
+    made_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+
+
+class Tokens(msgspec.Struct):
+    items: list[Token]
+
+
+class TokenMade(msgspec.Struct):
+    token: Token
+    secret: str
+    """The token itself. It is shown this once."""
+
+
+class TokenRevoked(msgspec.Struct):
+    revoked: bool
+    """False if it was revoked before."""
 
 
 class Drawing(msgspec.Struct):

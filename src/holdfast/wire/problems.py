@@ -30,9 +30,11 @@ KINDS: Mapping[str, Kind] = {
     "wrong-state": Kind(409, "This cannot be done in this state"),
     "update-failed": Kind(409, "The update ended in an error"),
     "refused": Kind(409, "The run refused the update, and nothing changed"),
+    "gone": Kind(410, "The agent was taken for gone: it must register anew"),
     "too-large": Kind(413, "The request is too large"),
     "media-type": Kind(415, "The content type is not the one of this route"),
     "invalid": Kind(422, "A value does not fit"),
+    "upgrade": Kind(426, "The agent speaks no protocol that this server speaks"),
     "throttled": Kind(429, "There are too many requests"),
     "internal": Kind(500, "This is a bug of the server"),
     "unavailable": Kind(503, "The store or the server cannot answer now"),
@@ -47,6 +49,7 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.UnknownSignal: "invalid",
     errors.UnknownUpdate: "invalid",
     errors.UnknownValue: "unknown",
+    errors.UnknownAct: "unknown",
     errors.Conflict: "conflict",
     errors.WrongState: "wrong-state",
     errors.UpdateFailed: "update-failed",
@@ -88,6 +91,10 @@ class Problem(msgspec.Struct, omit_defaults=True):
     next: str = ""
     """What to do about it."""
     errors: list[Place] = []
+    error: str = ""
+    """The class of the error in Python, if there is a more precise one than the problem's own."""
+    error_type: str = ""
+    """The class of the error that ended an update."""
 
 
 def problem(name: str, detail: str = "", *, instance: str = "", place: str = "", next: str = "") -> Problem:

@@ -117,3 +117,53 @@ class ResolveSkip(Strict):
     note: Note = ""
     result: Raw = msgspec.field(default_factory=_null)
     """What the skipped steps return."""
+
+
+Verb = Literal["cancel", "hold", "release", "retry", "skip", "fork"]
+
+
+class Plan(Strict, rename={"start": "from"}):
+    """An act on many runs. The runs are chosen as by `GET /v1/runs`. Nothing happens to them until it is carried out."""
+
+    verb: Verb
+    state: list[Name] = []
+    workflow: Name | None = None
+    tags: Tags = {}
+    since: Name | None = None
+    until: Name | None = None
+    error: Name | None = None
+    prefix: Id | None = None
+    note: Note = ""
+    force: bool = False
+    """Of `cancel`: also stop runs that are undoing."""
+    start: Annotated[str, Meta(min_length=1, max_length=NOTE_MAX)] | None = None
+    """Of `fork`: the key of the first step that is executed again."""
+
+
+class CarryOut(Strict):
+    wait_s: Wait = WAIT_MAX_S
+    """For how long this request may carry it out. Ask again while it is running."""
+
+
+class TokenCreate(Strict):
+    role: Literal["viewer", "starter", "operator", "answerer", "agent", "admin"]
+    name: Name | None = None
+    namespaces: Annotated[list[Name], Meta(max_length=100)] = []
+    can: Annotated[list[Name], Meta(max_length=100)] = []
+    payloads: bool = True
+    expires_s: Seconds | None = 90 * 86_400.0
+    """After how many seconds it expires. null: never."""
+
+
+class TokenRotate(Strict):
+    grace_s: Annotated[float, Meta(ge=0, le=1e9)] = 3_600.0
+    """For how long the old secret works on."""
+    expires_s: Seconds | None = None
+    """Without it, it lasts as long from now as it did from its beginning."""
+
+
+class Resolve(Strict):
+    act: Literal["release", "skip", "fail"]
+    note: Note = ""
+    result: Raw = msgspec.field(default_factory=_null)
+    """What skipped steps return."""

@@ -92,7 +92,9 @@ def offered(
         source = Source(place.origin(app, session), place.digest(), place.file or "")
         return sources.setdefault(source, len(sources))
 
-    known = [(one, registry.steps[one]) for one in sorted(registry.steps)]
+    known = [
+        (one, registry.steps[one]) for one in sorted(registry.steps) if not registry.steps[one].elsewhere
+    ]
     steps = [(stored_name, one) for name, one in known for stored_name in namespaces.each(name)]
     workflows = [(code, one) for one in registry.workflows.values() for code in namespaces.each(_code(one))]
     workflow_sources = [number(one) for _, one in workflows] if "scheduler" in roles else []

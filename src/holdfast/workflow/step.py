@@ -64,6 +64,7 @@ class Step(Mappable, Generic[P, R]):
         undo_failed: bool | options.Errors = False,
         depends: str | None = None,
         hedge: bool = False,
+        elsewhere: bool = False,
         scope: dict[str, Any] | None = None,
         place: Place | None = None,
     ) -> None:
@@ -77,6 +78,14 @@ class Step(Mappable, Generic[P, R]):
         self.retry_override = self.retry.for_supervisor(timed=self.timeout_s is not None)
         """The policy that is recorded with the step: one that was given for a call, or the declared one if a
         Supervisor must know it. An agent has the code, and knows the declared one by itself."""
+        self.elsewhere = bool(elsewhere)
+        """No Python agent executes it: agents in other languages do. Its policy always goes with it."""
+        if self.elsewhere:
+            self.retry_override = self.retry.encode()
+            if isolate or hedge:
+                raise DefinitionError(
+                    f"{self.name}: elsewhere=True declares a step that other agents execute: isolate and hedge mean nothing"
+                )
         self.needs = options.needs(needs, f"{self.name}: needs")
         self.priority = options.whole_number(priority, f"{self.name}: priority")
         self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
@@ -256,6 +265,7 @@ def step(
     undo_failed: bool | options.Errors = False,
     depends: str | None = None,
     hedge: bool = False,
+    elsewhere: bool = False,
 ) -> StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
@@ -271,6 +281,9 @@ def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
 
     `hedge=True` lets a call that takes much longer than usual run a second time on another agent, beside the first and
     with the same `here.key`. The first to succeed counts. Use it only for what may run twice side by side.
+
+    `elsewhere=True` declares a step that agents in other languages execute, through a server: the function says its name,
+    types and policy, and its body is never executed in a run.
     """
 
     def declare(fn: Callable[..., Any], frame: FrameType | None = None) -> Step[Any, Any]:

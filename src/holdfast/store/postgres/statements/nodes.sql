@@ -44,3 +44,24 @@ SELECT node, sum(steps)::int, sum(runs)::int FROM (
     UNION ALL
     SELECT owner, 0, count(*) FROM holdfast.runs WHERE owner IS NOT NULL GROUP BY owner) l
 GROUP BY node ORDER BY node LIMIT 10000
+
+-- The node reaches the store through a server. Its secret is made once.
+-- name: make_remote
+UPDATE holdfast.nodes SET token = $2, secret = coalesce(secret, $3) WHERE id = $1 AND retired_at IS NULL
+  AND coalesce(token, $2) = $2
+RETURNING secret
+
+-- name: remote_node
+SELECT token, secret, offers, turn FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL AND token IS NOT NULL
+
+-- A claim of an overtaken turn finds no row, and takes nothing. The row is locked, so claims of one node take turns.
+-- name: lock_turn
+SELECT turn FROM holdfast.nodes WHERE id = $1 AND turn < $2 AND retired_at IS NULL AND gone_at IS NULL FOR UPDATE
+
+-- name: take_turn
+UPDATE holdfast.nodes SET turn = $2 WHERE id = $1 AND turn < $2 AND retired_at IS NULL
+
+-- The connection of a remote node has ended. Its lease ends soon, unless the node renews it.
+-- name: shorten
+UPDATE holdfast.nodes SET lease_until = least(lease_until, clock_timestamp() + make_interval(secs => $2))
+WHERE id = $1 AND retired_at IS NULL AND token IS NOT NULL

@@ -40,3 +40,24 @@ SELECT node, sum(steps), sum(runs) FROM (
     UNION ALL
     SELECT owner, 0, count(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL GROUP BY owner)
 GROUP BY node ORDER BY node LIMIT 10000
+
+-- The node reaches the store through a server. Its secret is made once.
+-- name: make_remote
+UPDATE nodes SET token = ?2, secret = coalesce(secret, ?3) WHERE id = ?1 AND retired_at IS NULL
+  AND coalesce(token, ?2) = ?2
+RETURNING secret
+
+-- name: remote_node
+SELECT token, secret, offers, turn FROM nodes WHERE id = ?1 AND retired_at IS NULL AND token IS NOT NULL
+
+-- A claim of an overtaken turn finds no row, and takes nothing.
+-- name: lock_turn
+SELECT turn FROM nodes WHERE id = ?1 AND turn < ?2 AND retired_at IS NULL AND gone_at IS NULL
+
+-- name: take_turn
+UPDATE nodes SET turn = ?2 WHERE id = ?1 AND turn < ?2 AND retired_at IS NULL
+
+-- The connection of a remote node has ended. Its lease ends soon, unless the node renews it.
+-- name: shorten
+UPDATE nodes SET lease_until = min(lease_until, store_now() + ?2) WHERE id = ?1 AND retired_at IS NULL
+  AND token IS NOT NULL

@@ -1,0 +1,483 @@
+"""The agents' door. Agents pull: who does not ask gets nothing. Turns make a lost reply harmless, fences decide whose
+report counts, and a stream can only shorten a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from holdfast import policy
+from holdfast.access import Act, Identity, Kind
+from holdfast.access.tokens import SECRET_BYTES
+from holdfast.codec import describe_error
+from holdfast.durations import STEP, step_name
+from holdfast.errors import StepFailed, StoreError
+from holdfast.http.call import Call, Given
+from holdfast.http.hall import Waiter, Wanted
+from holdfast.http.refusals import Refusal
+from holdfast.model import (
+    DEFAULT_NAMESPACE,
+    Ending,
+    Failure,
+    HoldScope,
+    Outcome,
+    StepRow,
+    StepState,
+    effect_key,
+)
+from holdfast.namespaces import bare, namespace_of, shown, shown_row, stored
+from holdfast.policy import Retry
+from holdfast.store.answers import Answer, Observation, ShutGates
+from holdfast.store.bell import Bell
+from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save, StepOp
+from holdfast.store.origins import Offers
+from holdfast.store.remotes import TakenStep
+from holdfast.wire.agents import (
+    PROTOCOLS,
+    Answers,
+    Beat,
+    Beaten,
+    Claim,
+    Claimed,
+    Claims,
+    Gates,
+    Left,
+    Register,
+    Registered,
+    Report,
+    TwinAct,
+    TwinSeen,
+    is_secret,
+    secret_of,
+)
+from holdfast.wire.agents import given as payload
+
+LEASE_S, BEAT_S, WAIT_MAX_S = 30.0, 10.0, 20.0
+RENEW_EVERY_S = 1 / 6
+"""A claim renews the lease, but only if the last renewal at this server is older than this share of the lease."""
+REFUSED = "refused"
+
+
+class Known(msgspec.Struct):
+    """An agent, as this server remembers it. All of it can be read again."""
+
+    id: str
+    token: str
+    secret: bytes
+    wanted: Wanted
+    namespace: str
+    """The namespace that it works in. On the wire, names are bare, and the ids of runs are those of the store."""
+    lease_s: float
+    turn: int = 0
+    """The newest claim that is known to have taken something."""
+    renewed_at: float = float("-inf")
+
+
+# --- who is it ----------------------------------------------------------------------------------------------------
+
+
+async def _agent(call: Call) -> Known:
+    """Return the agent that the path names. One of another token is unknown."""
+    doorway, name = call.server.doorway, call.id("agent")
+    known = doorway.agents.get(name)
+    if known is None:
+        row = await call.server.hf.store.remotes.remote(name)
+        if row is None:
+            raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+        offers = json.loads(row.offers)
+        known = Known(
+            name,
+            row.token,
+            row.secret,
+            _wanted(offers, call.who),
+            str(offers["namespaces"][0]),
+            float(offers["lease_s"]),
+            row.turn,
+        )
+        doorway.agents[name] = known
+    if known.token != _token(call.who):
+        raise Refusal("unknown")
+    return known
+
+
+def _token(who: Identity) -> str:
+    return "" if who.kind is Kind.LOCAL else who.id
+
+
+def _wanted(offers: dict[str, Any], who: Identity) -> Wanted:
+    """Return what an agent may claim, by stored names: what it offers, as far as its token allows it."""
+    groups = tuple(
+        (str(group["name"]), frozenset(step for step in group["steps"] if who.may_work(bare(step))))
+        for group in offers["groups"]
+    )
+    return Wanted(groups, frozenset(label for label in offers["labels"] if who.has_label(label)))
+
+
+async def register(call: Call) -> Given:
+    given: Register = call.body
+    spoken = PROTOCOLS & set(given.protocol)
+    if not spoken:
+        raise Refusal("upgrade", f"this server speaks the protocols {sorted(PROTOCOLS)}", place="/protocol")
+    hf, who = call.server.hf, call.who
+    if not any(who.may_work(step) for group in given.groups for step in group.steps):
+        raise Refusal("forbidden", "this token may claim none of these steps")
+    agent = given.id or hf.environment.new_id()
+    lease_s = min(given.lease_s or LEASE_S, LEASE_S)
+    namespace = who.namespace or DEFAULT_NAMESPACE
+    try:
+        offers = {
+            **_stored_offers(given, namespace),
+            "labels": sorted(set(given.labels)),
+            "namespaces": [namespace],
+            "lease_s": lease_s,
+            "remote": True,
+        }
+        text = json.dumps(offers)
+        Offers.read(text)
+    except (msgspec.MsgspecError, ValueError, TypeError) as wrong:
+        raise Refusal("invalid", str(wrong), place="/about") from None
+    places = sum(group.places for group in given.groups)
+    columns = (given.host, given.pid, "agent", text, min(places, 2_147_483_647), lease_s)
+    secret = await hf.store.remotes.register(agent, columns, _token(who), hf.environment.secret(SECRET_BYTES))
+    if secret is None:
+        raise Refusal(
+            "gone", "this id belongs to an agent that left, or to another token: register with a new one"
+        )
+    call.server.doorway.agents[agent] = Known(
+        agent,
+        _token(who),
+        secret,
+        _wanted(offers, who),
+        namespace,
+        lease_s,
+        renewed_at=hf.environment.monotonic(),
+    )
+    now = await hf.store.now()
+    call.server.doorway.learn(hf.environment.monotonic(), now)
+    made = Registered(
+        agent,
+        max(spoken),
+        lease_s,
+        lease_s * BEAT_S / LEASE_S,
+        WAIT_MAX_S,
+        hf.config.payload_max_bytes,
+        now,
+    )
+    return Given(made, 201)
+
+
+def _stored_offers(given: Register, namespace: str) -> dict[str, Any]:
+    """Return what an agent says about itself, with stored names."""
+    about = dict(given.about)
+    about.setdefault("steps", sorted({step for group in given.groups for step in group.steps}))
+    for kind in ("steps", "hedged"):
+        about[kind] = [stored(namespace, str(name)) for name in about.get(kind, ())]
+    groups = [
+        {
+            "name": group.name,
+            "steps": [stored(namespace, step) for step in group.steps],
+            "places": group.places,
+        }
+        for group in given.groups
+    ]
+    return {**about, "groups": groups}
+
+
+# --- claiming -----------------------------------------------------------------------------------------------------
+
+
+async def claim(call: Call) -> Given:
+    given: Claim = call.body
+    agent, server = await _agent(call), call.server
+    await _renew(call, agent)
+    if given.has is not None:
+        handed_back = await server.hf.store.remotes.reconcile(agent.id, given.turn, given.has)
+        if handed_back is None:
+            return Given(await _claims(call, given, agent, [], is_overtaken=True))
+        if handed_back:
+            server.hf.caller.ring(Bell.STEPS)
+    elif given.turn <= agent.turn:  # the request was sent twice, and the other one was answered
+        return Given(await _claims(call, given, agent, [], is_overtaken=True))
+    waiter = Waiter(agent.id, given.turn, agent.wanted, given.free, given.suspects)
+    taken: list[TakenStep] = []
+    async with call.while_open() as left:
+        if not server.is_leaving:
+            taken = await server.doorway.hall.claim(waiter, min(given.wait_s, WAIT_MAX_S), left)
+    if taken:
+        agent.turn = max(agent.turn, given.turn)
+    return Given(await _claims(call, given, agent, taken, is_overtaken=waiter.is_overtaken))
+
+
+async def _renew(call: Call, agent: Known) -> None:
+    """Renew the lease: who claims is alive. Not at every claim of a busy agent."""
+    now = call.server.hf.environment.monotonic()
+    if now - agent.renewed_at > agent.lease_s * RENEW_EVERY_S:
+        if await call.server.hf.store.nodes.renew(agent.id, agent.lease_s) is None:
+            call.server.doorway.agents.pop(agent.id, None)
+            raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+        agent.renewed_at = now
+
+
+async def _claims(
+    call: Call, given: Claim, agent: Known, taken: list[TakenStep], *, is_overtaken: bool
+) -> Claims:
+    return Claims(
+        turn=given.turn,
+        now=call.server.doorway.now(),
+        steps=[_claimed(agent, one) for one in taken],
+        gates=await _gates(call, agent, given.gates) if given.gates else None,
+        overtaken=is_overtaken,
+        leaving=call.server.is_leaving,
+    )
+
+
+def _claimed(agent: Known, taken: TakenStep) -> Claimed:
+    step = taken.step
+    made = Claimed(
+        run=step.run_id,
+        n=step.n,
+        fence=step.fence,
+        secret=secret_of(agent.secret, step.run_id, step.n, step.fence),
+        name=shown(agent.namespace, step.name),
+        key=step.effect or effect_key(step.run_id, step.key),
+        step=step.key,
+        input=msgspec.Raw(step.input),
+        attempt=step.attempt,
+        attempts_max=step.attempts_max,
+        losses=step.losses,
+        excused=step.excused,
+        timeouts=step.timeouts,
+        throttled=step.throttled,
+        timeout_s=step.timeout_s,
+        issued_at=step.issued_at,
+        retry=step.retry,
+        error=step.error,
+        probe=taken.probe,
+    )
+    if step.checkpoint is not None:
+        made.checkpoint = msgspec.Raw(step.checkpoint)
+    return made
+
+
+async def _gates(call: Call, agent: Known, known: str) -> Gates | None:
+    """Return what keeps steps of the agent's namespace from beginning, if the agent does not know it yet."""
+    found = _seen(await call.server.doorway.gates(call.server.hf), agent.namespace)
+    mark = _mark(found)
+    if mark == known:
+        return None
+    return Gates(mark, msgspec.to_builtins(found.breakers), msgspec.to_builtins(found.holds))
+
+
+def _seen(gates: ShutGates, namespace: str) -> ShutGates:
+    """Return the gates of a namespace, with bare names."""
+    return ShutGates(
+        [shown_row(namespace, one) for one in gates.breakers if namespace_of(one.name) == namespace],
+        [
+            shown_row(namespace, one)
+            for one in gates.holds
+            if one.scope is HoldScope.ALL
+            or (one.value if one.scope is HoldScope.NAMESPACE else namespace_of(one.value)) == namespace
+        ],
+    )
+
+
+def _mark(found: ShutGates) -> str:
+    return hashlib.blake2b(msgspec.json.encode(found), digest_size=9).hexdigest()
+
+
+# --- reporting ----------------------------------------------------------------------------------------------------
+
+
+async def report(call: Call) -> Given:
+    """Record what became of attempts. Reports of many agents share a commit."""
+    agent, hf = await _agent(call), call.server.hf
+    given: list[Report] = call.body.reports
+    waiting: list[tuple[int, StepOp, asyncio.Future[Any]]] = []
+    answers = [REFUSED] * len(given)
+    for number, one in enumerate(given):
+        if not is_secret(one.secret, agent.secret, one.run, one.n, one.fence):
+            continue
+        op = await _operation(call, agent, one)
+        if op is not None:
+            waiting.append((number, op, hf.caller.writer.write(op)))
+    for number, op, answered in waiting:
+        answers[number] = str(await _answer(call, agent, op, answered))
+    return Given(Answers(answers))
+
+
+async def _answer(call: Call, agent: Known, op: StepOp, answered: asyncio.Future[Any]) -> str:
+    answer = await answered
+    hf = call.server.hf
+    if answer is Answer.FENCED:
+        # This node's writer has no claim on the step. The agent's own report of before may have counted.
+        (answer,) = await hf.store.batches.commit(agent.id, [op])
+    if answer is Answer.ACCEPTED:
+        if type(op) is Outcome:
+            hf.caller.ring(Bell.OUTCOMES)
+        elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
+            hf.caller.ring(Bell.STEPS)
+    return Answer(answer)
+
+
+async def _operation(call: Call, agent: Known, one: Report) -> StepOp | None:
+    """Return what a report writes. None for one that nobody can understand."""
+    ref, now, limit = (
+        (one.run, one.n, one.fence),
+        call.server.doorway.now(),
+        call.server.config.payload_max_bytes,
+    )
+    if one.verb == "succeed":
+        output = payload(one.output) or b"null"
+        if len(output) > limit:
+            text = f"the result has {len(output):,} bytes, and a payload may have {limit:,}"
+            return _failed(ref, _error_text({"type": "InvalidInput", "message": text}, one), now, one)
+        return Outcome(*ref[:2], StepState.SUCCEEDED, output, None, now, one.fence, None, one.logs)
+    if one.verb == "save":
+        checkpoint = payload(one.checkpoint) or None
+        return Save(*ref, checkpoint=checkpoint, progress=one.progress, logs=one.logs)
+    if one.verb == "hand_back":
+        return HandBack(*ref, hold=one.hold, logs=one.logs)
+    if one.verb not in {"fail", "retry", "quarantine"}:
+        return None
+    try:
+        fields = json.loads(payload(one.error) or b"{}")
+        ending, failure = Ending(one.ending), Failure(one.failure)
+    except ValueError:
+        return None
+    error = _error_text(fields if isinstance(fields, dict) else {"message": str(fields)}, one)
+    if one.verb == "retry":
+        return RetryStep(*ref, one.retry_in_s or 0.0, ending, error, one.excused, failure, one.logs)
+    if one.verb == "quarantine":
+        kind, step = one.kind or "Error", stored(agent.namespace, one.step)
+        print_ = policy.fingerprint(step, kind, one.place)
+        return QuarantineStep(*ref, ending, error, failure, print_, step, kind, one.place, one.logs)
+    if one.final:
+        return _failed(ref, error, now, one)
+    return await _verdict(call, one, error, now)
+
+
+def _failed(ref: tuple[str, int, int], error: str, now: float, one: Report) -> Outcome:
+    return Outcome(*ref[:2], StepState.FAILED, None, error, now, one.fence, logs=one.logs)
+
+
+def _error_text(fields: dict[str, Any], one: Report) -> str:
+    """Return an error as it is recorded."""
+    known = {
+        **fields,
+        "type": str(fields.get("type") or "Error"),
+        "message": str(fields.get("message") or ""),
+        "ending": str(fields.get("ending") or one.ending),
+    }
+    return json.dumps(known, ensure_ascii=False)
+
+
+async def _verdict(call: Call, one: Report, error: str, now: float) -> StepOp | None:
+    """Decide by the step's policy what becomes of a failed attempt. Agents in other languages need not know policies."""
+    hf = call.server.hf
+    found = await hf.store.reads.steps(one.run, after=one.n - 1, limit=1)
+    if not found or found[0].n != one.n:
+        return None
+    row: StepRow = found[0]
+    retry = Retry.decode(row.retry) if row.retry else Retry()
+    failed = StepFailed(describe_error(error), error_type=json.loads(error)["type"], step=bare(row.name))
+    verdict = policy.decide(
+        retry,
+        policy.classify(Ending(one.ending), failed),
+        row,
+        error=failed,
+        elapsed_s=now - row.issued_at,
+        random=hf.environment.random,
+        config=hf.config,
+    )
+    ref = (one.run, one.n, one.fence)
+    if isinstance(verdict, policy.RetryAfter):
+        delay_s = verdict.after_s if one.retry_in_s is None else one.retry_in_s
+        return RetryStep(*ref, delay_s, one.ending, error, verdict.excused, verdict.failure, one.logs)
+    if isinstance(verdict, policy.GiveUp):
+        return _failed(ref, error, now, one)
+    kind = json.loads(error)["type"]
+    print_ = policy.fingerprint(row.name, kind, one.place or "agent")
+    return QuarantineStep(
+        *ref, one.ending, error, verdict.failure, print_, row.name, kind, one.place or "agent", one.logs
+    )
+
+
+# --- life ---------------------------------------------------------------------------------------------------------
+
+
+async def beat(call: Call) -> Given:
+    given: Beat = call.body
+    agent, hf = await _agent(call), call.server.hf
+    pulse = None
+    if given.pulse is not None:
+        pulse = json.dumps({**given.pulse, "lease_s": agent.lease_s})
+    now = await hf.store.nodes.renew(agent.id, agent.lease_s, pulse)
+    if now is None:
+        call.server.doorway.agents.pop(agent.id, None)
+        raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+    agent.renewed_at = hf.environment.monotonic()
+    call.server.doorway.learn(hf.environment.monotonic(), now)
+    if given.seen:
+        observed = [
+            Observation(stored(agent.namespace, one.name), one.ok, one.failed, one.error, one.round)
+            for one in given.seen
+        ]
+        await hf.store.gates.observe(observed, hf.config.breaker_window_s)
+        hf.caller.ring(Bell.GATES)
+        call.server.doorway.forget_gates()
+    if given.durations:
+        with contextlib.suppress(StoreError):
+            counted = [(_stored_duration(agent, name), at, times) for name, at, times in given.durations]
+            await hf.store.durations.add_durations(counted)
+    lost = await hf.store.agents.lost_steps(given.has) if given.has else []
+    gates = await _gates(call, agent, given.gates) if given.gates else None
+    return Given(Beaten(now=now, renewed=True, stop=lost, gates=gates))
+
+
+def _stored_duration(agent: Known, name: str) -> str:
+    """Return the stored name of what an agent counted. It counts only steps."""
+    return step_name(stored(agent.namespace, name.removeprefix(STEP)))
+
+
+async def leave(call: Call) -> Given:
+    agent, hf = await _agent(call), call.server.hf
+    call.server.doorway.hall.drop(agent.id)
+    call.server.doorway.agents.pop(agent.id, None)
+    await hf.store.nodes.retire(agent.id)
+    hf.caller.ring(Bell.STEPS)
+    return Given(Left(True))
+
+
+async def twin(call: Call) -> Given:
+    """Keep a hedged step that is about to fail from getting a second attempt, or wait for the one that it has."""
+    given: TwinAct = call.body
+    agent, twins = await _agent(call), call.server.hf.store.twins
+    if not is_secret(given.secret, agent.secret, given.run, given.n, given.fence):
+        raise Refusal("unknown")
+    if given.verb == "stop":
+        await twins.stop_twin(given.run, given.n)
+    elif given.verb != "bar":
+        raise Refusal("invalid", "the verb is bar or stop", place="/verb")
+    row = await twins.bar_twin(given.run, given.n)
+    return Given(
+        TwinSeen(str(row.state), row.agent, row.not_agent, row.made_at, row.started_at, row.ended_at)
+    )
+
+
+async def stream(call: Call) -> Given:
+    """Say when an agent should look. When its end of the stream closes, its lease is shortened."""
+    agent = await _agent(call)
+    return Given(call.server.doorway.stream(call.server, agent.id, _is_still(call)))
+
+
+def _is_still(call: Call) -> Any:
+    async def check() -> bool:
+        return await call.server.is_still(call.who, Act.WORK, call.headers)
+
+    return check

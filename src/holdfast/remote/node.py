@@ -1,0 +1,109 @@
+"""A node that hosts an agent and reaches the store through a server. It is the same node with the same agent; only what
+they ask goes over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.assignment import Assignment
+from holdfast.agent.claims import Claimer
+from holdfast.agent.host import StepRef
+from holdfast.config import DEFAULT, Config
+from holdfast.environment import Environment
+from holdfast.node import Node
+from holdfast.remote.line import Line
+from holdfast.remote.store import LOOP, THREADS, RemoteStore, claimed_step
+from holdfast.remote.transport import Transport
+from holdfast.store.store import Store
+from holdfast.wire.agents import Group
+from holdfast.workflow import registry
+
+LEASE_S, RENEW_S = 30.0, 8.0
+"""The lease of an agent behind a server is longer than one at the store: a server's restart must not cost it its steps.
+That its process died is noticed by the end of its stream."""
+
+
+def remote_config(config: Config) -> Config:
+    """Return the settings of a remote agent: those given, with a longer lease if the lease is the usual one."""
+    if config.lease_s != DEFAULT.lease_s:
+        return config
+    renew_s = RENEW_S if config.renew_s == DEFAULT.renew_s else config.renew_s
+    return msgspec.structs.replace(config, lease_s=LEASE_S, renew_s=renew_s)
+
+
+class RemoteClaimer(Claimer):
+    """Takes up what the line has claimed, and tells the line how much room there is."""
+
+    async def learn_lanes(self) -> None:
+        """Do nothing: the server knows the lanes."""
+
+    async def claim(self, assignments: Iterable[Assignment]) -> int:
+        line = cast("RemoteStore", self._store).line
+        for found in line.take():
+            item = claimed_step(found)
+            self._host.note_claim(item.run_id, item.n)
+            self._begin(item, found.probe, False)
+        paused = bool(self._gates.paused)
+        free = {
+            LOOP: 0 if self.closing or paused else self._places.free(True),
+            THREADS: 0 if self.closing or paused else self._places.free(False),
+        }
+        if not all(free.values()):
+            self._places.is_short = True  # so that the line hears when there is room again
+        line.want(free, 0 if self._has_suspect(assignments) else 1)
+        return 0
+
+    async def next_ready(self) -> float | None:
+        return None
+
+
+class RemoteAgent(Agent):
+    claims_type = RemoteClaimer
+
+
+class RemoteNode(Node):
+    agent_type = RemoteAgent
+
+    def __init__(
+        self, transport: Transport, *, environment: Environment, config: Config, **given: Any
+    ) -> None:
+        config = remote_config(config)
+        self.line = Line(transport, environment, config)
+        store = cast("Store", RemoteStore(self.line, _groups))
+        super().__init__(store, roles=("agent",), environment=environment, config=config, **given)
+        self.line.agent = self.id
+        self.line.known, self.line.ring = self.known_steps, self.bells.ring_here
+        self.line.has_lease, self.line.renew = self.has_lease, self._renew
+        self.line.lost, self.line.group_of = self._fence_self, _group_of
+
+    async def _renew(self) -> None:
+        if not self.fenced:
+            await self.heartbeat.renew()
+
+    def _begin_watching(self) -> None:
+        """Keep the line open. Nobody waits here for the end of runs."""
+        self.loops.spawn(self.line.poll(), self.line.listen())
+
+    def known_steps(self) -> set[StepRef]:
+        return super().known_steps() | {(one.run, one.n, one.fence) for one in self.line.hand}
+
+    async def _drain(self, agent: Agent, limit_s: float) -> None:
+        self.line.close()
+        await super()._drain(agent, limit_s)
+
+
+def _groups() -> list[Group]:
+    """Return the steps that this process can execute, as groups that share places."""
+    steps = registry.steps.values()
+    return [
+        Group(LOOP, sorted(step.name for step in steps if step.is_async and not step.elsewhere), 1000),
+        Group(THREADS, sorted(step.name for step in steps if not step.is_async and not step.elsewhere), 100),
+    ]
+
+
+def _group_of(step: str) -> str:
+    return LOOP if registry.steps[step].is_async else THREADS

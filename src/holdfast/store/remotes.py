@@ -1,0 +1,115 @@
+"""Nodes that reach the store through a server. They have no lock that shows whether their process lives, so only their
+lease counts. Their claims are numbered: a claim whose turn is overtaken takes nothing, however late it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.store.answers import ClaimedStep
+from holdfast.store.claims import StepClaim
+from holdfast.store.database import Part, Session, StoreCall, look, statement, transaction
+from holdfast.store.nodes import give_up
+from holdfast.store.origins import Offers
+from holdfast.store.verbs import Verb
+from holdfast.store.workflows import declare
+
+
+class RemoteNode(NamedTuple):
+    """A node that reaches the store through a server."""
+
+    token: str
+    """The id of the token by which it came. Empty if no token was asked for."""
+    secret: bytes
+    """What the secrets of its claims are made from."""
+    offers: str
+    turn: int
+    """The newest claim that took something."""
+
+
+class TakenStep(NamedTuple):
+    step: ClaimedStep
+    probe: tuple[str, int] | None
+    """(breaker, round) if the attempt is a probe."""
+
+
+class Remotes(Part):
+    @transaction
+    async def register(
+        self,
+        session: Session,
+        node: str,
+        columns: tuple[str, int, str, str, int, float],
+        token: str,
+        secret: bytes,
+    ) -> bytes | None:
+        """Write the row of a node: host, pid, roles, offers, capacity, and for how many seconds its lease is. Return what
+        the secrets of its claims are made from: `secret`, or the one of before if it registers again. Return None if the
+        node has left, or came by another token.
+
+        Raise NameTaken, and write nothing, if a live node publishes one of the names from another application."""
+        offers = Offers.read(columns[3])
+        await declare(session, self._database.processes, node, offers, ())
+        await session.run(Verb.register, node, *columns, offers.code)
+        row = await session.row(Verb.make_remote, node, token, secret)
+        return None if row is None else bytes(row[0])
+
+    @look
+    async def remote(self, session: Session, node: str) -> RemoteNode | None:
+        """Return a node that reaches the store through a server. None if it has left or was reclaimed."""
+        row = await session.row(Verb.remote_node, node)
+        return None if row is None else RemoteNode(row[0], bytes(row[1]), row[2], row[3])
+
+    @transaction
+    async def reconcile(
+        self, session: Session, node: str, turn: int, steps: Sequence[tuple[str, int, int]]
+    ) -> int | None:
+        """Begin a turn of a node after a reply was lost: hand back what it has according to the store and does not know
+        of. Return how many steps. Return None if the turn is overtaken: then nothing is changed."""
+        if await session.row(Verb.lock_turn, node, turn) is None:
+            return None
+        await session.run(Verb.take_turn, node, turn - 1)  # claims of earlier turns take nothing from now on
+        return (await give_up(session, node, set(), set(steps)))[1]
+
+    async def claim(self, node: str, turn: int, claims: Sequence[StepClaim]) -> list[TakenStep] | None:
+        """Claim steps in a turn of a node, all in one transaction. A turn takes something once; one that is overtaken,
+        or that has taken something before, takes nothing: then this returns None, if there is anything to take."""
+
+        async def is_any(session: Session) -> bool:
+            for claim in claims:
+                if await session.any_steps(claim):
+                    return True
+            return False
+
+        async def take(session: Session) -> list[list[TakenStep] | None]:
+            if await session.row(Verb.lock_turn, node, turn) is None:
+                return [None]
+            taken: list[TakenStep] = []
+            for claim in claims:
+                taken += await _take(session, claim)
+            if taken:
+                await session.run(Verb.take_turn, node, turn)
+            return [taken]
+
+        call = StoreCall("claim_remote", ("node", "turn", "claims"), (node, turn, claims), {})
+        found = await self._database.claim(call, is_any, take)
+        return found[0] if found else []
+
+    @statement
+    async def shorten(self, session: Session, node: str, left_s: float) -> int:
+        """Let the lease of a node end in `left_s` seconds, if it would end later. Return 0 if there is no such node."""
+        return await session.run(Verb.shorten, node, left_s)
+
+
+async def _take(session: Session, claim: StepClaim) -> list[TakenStep]:
+    if claim.probes_of is None:
+        return [TakenStep(ClaimedStep(*row), None) for row in await session.claim_steps(claim)]
+    row = await session.row(Verb.probing, claim.probes_of)
+    if row is None:
+        return []
+    round_, allowance = row
+    taken = await session.claim_steps(claim._replace(limit=min(allowance, claim.limit)))
+    if taken:
+        await session.run(Verb.take_allowance, claim.probes_of, len(taken))
+    return [TakenStep(ClaimedStep(*one), (claim.probes_of, round_)) for one in taken]

@@ -1,0 +1,297 @@
+"""A program that reaches a store through a server: the same handles, the same values, the same errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast import Conflict, Holdfast, HoldfastError, InvalidInput, RunFailed, RunState
+from holdfast.errors import (
+    Forbidden,
+    InvalidSettings,
+    StoreUnreachable,
+    Unauthenticated,
+    UnknownAct,
+    UnknownRun,
+    UnknownSignal,
+    UnknownUpdate,
+    UnknownWorkflow,
+    UpdateTimeout,
+    WrongState,
+)
+from holdfast.http.routes import ROUTES
+from holdfast.remote import desk as remote_desk
+from tests.http import flows
+from tests.http.conftest import made_token
+from tests.remote.conftest import Faults, Served, eventually, through, with_token
+
+
+async def test_a_run_is_started_and_its_result_has_its_type(remote: Holdfast) -> None:
+    """`start` and `result` work as on the store itself."""
+    run = await remote.start(flows.count.using(id="a/b c", tags={"x": "y"}), 1)
+    assert await run.result(timeout=20) == 2
+    info = await run.info()
+    assert (info.id, info.state, info.tags, info.input) == (
+        "a/b c",
+        RunState.SUCCEEDED,
+        {"x": "y"},
+        {"a": 1, "by": 1.0, "secret": ""},
+    )
+    view = await run.view()
+    assert [(step.key, step.state) for step in view.steps] == [("add", "succeeded")]
+    assert "succeeded" in await run.why()
+
+
+async def test_the_same_start_again_is_the_same_run(busy: Served, remote: Holdfast) -> None:
+    """A start by HTTP and one at the store with the same id and input are one run; another input is a conflict."""
+    await busy.hf.start(flows.count.using(id="one"), 1)
+    run = await remote.start(flows.count.using(id="one"), 1)
+    assert await run.result(timeout=20) == 2
+    with pytest.raises(Conflict, match="one"):
+        await remote.start(flows.count.using(id="one"), 2)
+
+
+async def test_many_results_share_one_poll(remote: Holdfast) -> None:
+    """Whatever number of results a program waits for, it has one poll open."""
+    runs = [await remote.start(flows.pay.using(id=f"many-{n}"), n) for n in range(20)]
+    waiting = [run.result(timeout=30) for run in runs]
+    for run in runs:
+        await flows.paid.send(run.id, 1)
+    import asyncio
+
+    assert await asyncio.gather(*waiting) == [n + 1 for n in range(20)]
+
+
+async def test_a_failure_is_the_same_error_with_its_cause(remote: Holdfast) -> None:
+    """`result` raises what it raises at the store, with the original exception as its cause."""
+    run = await remote.start(flows.fail.using(id="fails"))
+    with pytest.raises(RunFailed) as wrong:
+        await run.result(timeout=20)
+    assert (wrong.value.run_id, wrong.value.error_type) == ("fails", "builtins.ValueError")
+    assert isinstance(wrong.value.__cause__, ValueError)
+
+
+async def test_signals_and_updates(remote: Holdfast) -> None:
+    """Signals and updates go through the server, are checked, and updates come back in their type."""
+    run = await remote.start(flows.pay.using(id="pays"), 1)
+    assert await flows.change.call(run.id, flows.Address("Quay", 2), timeout=20) == "Quay 2"
+    with pytest.raises(UnknownSignal):
+        await remote.send_signal(run.id, "nothing", b"1", None)
+    with pytest.raises(UnknownUpdate):
+        await remote.call_update(run.id, "nothing", b"1", None, 1.0)
+    with pytest.raises(InvalidInput):
+        await remote.send_signal(run.id, "paid", b'"text"', None)
+    await flows.paid.send(run.id, 4)
+    assert await run.result(timeout=20) == 5
+    with pytest.raises(WrongState):
+        await remote.send_signal(run.id, "paid", b"1", None)
+
+
+async def test_an_update_without_an_answer_stays_recorded(busy: Served, remote: Holdfast) -> None:
+    """An update that nobody serves yet raises UpdateTimeout. The same key gets the answer later."""
+    run = await remote.start(flows.pay.using(id="held"), 1)
+    await run.hold()
+    with pytest.raises(UpdateTimeout, match="key"):
+        await flows.change.call(run.id, flows.Address("Quay"), key="k", timeout=0.1)
+    await run.release()
+    assert await flows.change.call(run.id, flows.Address("Quay"), key="k", timeout=20) == "Quay 1"
+
+
+async def test_steering(remote: Holdfast) -> None:
+    """Hold, release, cancel, retry and fork mean the same through a server."""
+    run = await remote.start(flows.pay.using(id="steered"), 1)
+    assert await run.hold("why not") is RunState.HELD
+    assert (await run.info()).note == "why not"
+    await run.release()
+    await run.cancel("enough")
+    with pytest.raises(RunFailed):
+        await run.result(timeout=20)
+    assert await run.state() is RunState.CANCELLED
+    again = await run.retry()
+    assert again.id == "steered~2"
+    assert (await run.retry()).id == again.id
+    await flows.paid.send(again.id, 2)
+    assert await again.result(timeout=20) == 3
+    fork = await again.fork(input={"cents": 10}, id="the-fork")
+    await flows.paid.send(fork.id, 2)
+    assert await fork.result(timeout=20) == 12
+
+
+async def test_lists_and_pages(remote: Holdfast) -> None:
+    """`runs` filters and pages as it does at the store."""
+    for n in range(7):
+        await remote.start(flows.pay.using(id=f"listed-{n}", tags={"n": str(n % 2)}), n)
+    first = await remote.runs(prefix="listed-", limit=3)
+    second = await remote.runs(prefix="listed-", limit=10, before=first[-1])
+    assert [one.id for one in (*first, *second)] == [f"listed-{n}" for n in reversed(range(7))]
+    assert len(await remote.runs(workflow="pay", tags={"n": "1"})) == 3
+    assert await remote.runs(since="2h", state="succeeded") == []
+    with pytest.raises(UnknownWorkflow, match=r"shop\.pay"):
+        await remote.runs(workflow="pai")
+    with pytest.raises(InvalidInput):
+        await remote.runs(state="odd")
+
+
+async def test_gates_quarantine_and_alerts(remote: Holdfast) -> None:
+    """What is about the whole store can be read and changed through a server."""
+    placed = await remote.gates.hold(step="add", note="stop")
+    assert placed.new
+    assert [one.value for one in await remote.gates.holds()] == [placed.hold.value]
+    await remote.gates.release(step="add")
+    with pytest.raises(WrongState):
+        await remote.gates.release(step="add")
+    assert (await remote.gates.open("bank")).state == "open"
+    assert (await remote.gates.reset("bank")).name == "bank"
+    assert [one.name for one in await remote.gates.breakers()] == ["bank"]
+    assert await remote.quarantine() == []
+    assert await remote.resolve("release", "0123456789ab") == 0
+
+
+async def test_an_act_on_many_runs(remote: Holdfast) -> None:
+    """A plan is made, shown and carried out by the server."""
+    for n in range(5):
+        await remote.start(flows.pay.using(id=f"act-{n}"), n)
+    plan = await remote.plan("cancel", prefix="act-", note="all of them")
+    assert sum(change.count for change in plan.preview.changes) == 5
+    done = await plan.carry_out()
+    assert (done.state, done.done, done.left) == ("done", 5, 0)
+    assert sorted([one.run_id async for one in plan.runs("done")]) == [f"act-{n}" for n in range(5)]
+    assert [one.id for one in await remote.acts()] == [plan.id]
+    with pytest.raises(UnknownAct):
+        await remote.act("nothing").info()
+    with pytest.raises(InvalidInput):
+        await remote.plan("cancel")
+
+
+async def test_what_does_not_exist_is_unknown(remote: Holdfast) -> None:
+    """Handles to nothing raise UnknownRun, with the id, for every method."""
+    run: Any = remote.run("no/such run")
+    for call in (run.info, run.steps, run.why, run.cancel, run.retry, run.hold, run.logs, run.result):
+        with pytest.raises(UnknownRun, match="no/such run"):
+            await call()
+
+
+async def test_what_needs_the_database_says_so(remote: Holdfast, busy: Served) -> None:
+    """A server cannot take part in a transaction, and hosts no scheduler for others."""
+    with pytest.raises(HoldfastError, match="database"):
+        remote.within(object())
+    with pytest.raises(HoldfastError, match="database"):
+        _ = remote.store
+    with pytest.raises(HoldfastError, match="scheduler"):
+        Holdfast(busy.url, roles=["scheduler"])
+    with pytest.raises(HoldfastError, match="token"):
+        Holdfast("sqlite:///x.db", token="hf_x")
+
+
+async def test_a_token_opens_the_door(busy: Served) -> None:
+    """With a token in the store, a program needs a good one. Its role decides, and its errors say so."""
+    async with with_token(busy, "operator") as hf:
+        run = await hf.start(flows.count, 1)
+        assert await run.result(timeout=20) == 2
+        with pytest.raises(Forbidden, match="admin"):
+            await hf.desk.tokens(hf.who, 10)
+    viewer = await made_token(busy.hf, "viewer", "default")
+    async with Holdfast(busy.url, token=viewer) as hf:
+        assert len(await hf.runs()) == 1
+        with pytest.raises(Forbidden):
+            await hf.start(flows.count, 1)
+    await eventually(lambda: _is_shut(busy))
+    with pytest.raises(InvalidSettings, match="no token"):
+        Holdfast(busy.url, token="secret")
+    changed = viewer[:-8] + ("A" if viewer[-8] != "A" else "B") + viewer[-7:]
+    with pytest.raises(InvalidSettings):
+        Holdfast(busy.url, token=changed)
+
+
+async def _is_shut(at: Served) -> bool:
+    """Servers notice the first token within a second."""
+    try:
+        async with Holdfast(at.url):
+            return False
+    except Unauthenticated:
+        return True
+
+
+async def test_tokens_over_http(busy: Served) -> None:
+    """An administrator makes, rotates and revokes tokens through a server; a secret is shown once."""
+    async with with_token(busy, "admin") as hf:
+        from holdfast.model import NewToken
+
+        made = await hf.desk.create_token(
+            hf.who, NewToken("", "ci", "viewer", '["default"]', "[]", True, b"", 60.0)
+        )
+        assert made.secret.startswith("hf_viewer_")
+        assert {row.name for row in await hf.desk.tokens(hf.who, 10)} == {"admin", "ci"}
+        again = await hf.desk.rotate_token(hf.who, made.token.id, 0.0, None)
+        assert again.secret != made.secret
+        assert await hf.desk.revoke_token(hf.who, made.token.id)
+        assert not await hf.desk.revoke_token(hf.who, made.token.id)
+        with pytest.raises(WrongState):
+            await hf.desk.rotate_token(hf.who, made.token.id, 0.0, None)
+
+
+@pytest.mark.parametrize("fault", ["lose the request", "lose the reply", "double"])
+async def test_faults_on_the_way_lose_and_double_nothing(busy: Served, fault: str) -> None:
+    """Each request to start, send, call and steer meets a fault once. Each takes effect once."""
+    met: set[str] = set()
+
+    def plan(request: httpx2.Request) -> str:
+        if request.method != "POST" or request.url.path in met or request.url.path.endswith("ended"):
+            return ""
+        met.add(request.url.path)
+        return fault
+
+    faults = Faults(plan)
+    async with through(faults, busy.url) as hf:
+        run = await hf.start(flows.pay.using(id="faulty"), 1)
+        assert await flows.change.call(run.id, flows.Address("Quay"), timeout=20) == "Quay 1"
+        await flows.paid.send(run.id, 4)
+        assert await run.result(timeout=20) == 5
+        again = await hf.start(flows.pay.using(id="cancelled"), 1)
+        await again.cancel()
+        with pytest.raises(RunFailed):
+            await again.result(timeout=20)
+        new = await again.retry()
+        assert new.id == "cancelled~2"
+        await new.hold()
+        if fault != "double":  # a second release says that there is nothing to release, as at the store
+            assert await new.release() is not RunState.HELD
+            await hf.gates.hold(workflow="pay")
+            assert (await hf.gates.release(workflow="pay")).value == "shop.pay"
+    assert len([one for _, one in faults.done if one == fault]) >= 5
+    signals = [one for one in await busy.hf.store.reads.signals("faulty") if not one.name.startswith("$")]
+    assert len(signals) == 1
+    assert {one.id for one in await busy.hf.runs()} == {"faulty", "cancelled", "cancelled~2"}
+
+
+async def test_a_start_whose_server_is_away_says_what_is_known() -> None:
+    """If nobody answers, the error says whether the run may have been started."""
+    with pytest.raises(StoreUnreachable, match="does not answer"):
+        async with Holdfast("http://127.0.0.1:1"):
+            pass
+
+
+def test_every_request_of_the_remote_desk_is_a_row_of_the_table() -> None:
+    """The remote desk names no path that the table of routes does not have, and leaves out none that a desk needs."""
+    source = Path(remote_desk.__file__).read_text()
+    shapes = {re.sub(r"\{[^}]*\}", "*", route.path) for route in ROUTES}
+    source = source.replace("{_run(run)}", "/v1/runs/{run}").replace("{_run(run_id)}", "/v1/runs/{run}")
+    source = source.replace("{_act(act)}", "/v1/acts/{act}")
+    named = {re.sub(r"\{[^}]*\}", "*", one) for one in re.findall(r'f?"(/v1/[^"]*)"', source)}
+    named |= {f"/v1/runs/*{one}" for one in re.findall(r'_of_run\(\s*who, run(?:\.id)?, f?"([^"]*)"', source)}
+    named = {re.sub(r"\{[^}]*\}", "*", one) for one in named}
+    verbs = {"/v1/runs/*/*", "/v1/breakers/*/*", "/v1/quarantine/*/*"}  # the verb is a parameter
+    assert named - verbs <= shapes
+    unused = shapes - named - {one for one in shapes for verb in verbs if one.startswith(verb[:-3])}
+    assert unused == {
+        "/healthz",
+        "/metrics",
+        "/readyz",
+        "/v1/backlog",
+        "/v1/openapi.json",
+        "/v1/stream",
+    }
