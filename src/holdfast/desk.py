@@ -349,6 +349,10 @@ class LocalDesk:
         raise UnknownRun.of(run)
 
     async def _known(self, who: Identity, run: str) -> str:
+        """Return the id that the store has for the run."""
+        return (await self._row(who, run)).id
+
+    async def _named(self, who: Identity, run: str) -> str:
         """Return the id that the store has for the run. For a program on the store, the act itself finds out whether
         there is such a run."""
         if not may_exist(run):
@@ -505,7 +509,7 @@ class LocalDesk:
         UnknownSignal if the run's workflow takes no such signal, by what its code declares, or InvalidInput if the
         value does not fit."""
         who.demand(Act.START)
-        stored = await self._known(who, run)
+        stored = await self._named(who, run)
         _demand_name(name, "the name of a signal")
         await self._hf.caller.declare()
         declared = await self._store.workflows.declared(stored)
@@ -544,7 +548,7 @@ class LocalDesk:
     ) -> SignalRow:
         """Record a call of an update, and return its row."""
         who.demand(Act.START)
-        stored = await self._known(who, run)
+        stored = await self._named(who, run)
         _demand_name(name, "the name of an update")
         await self._hf.caller.declare()
         declared = await self._store.workflows.declared(stored)

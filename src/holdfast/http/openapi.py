@@ -35,11 +35,21 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": components,
+            "schemas": _plain(components),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
+
+
+def _plain(schema: Any) -> Any:
+    """Return schemas without `items: false` beside `prefixItems`: generators of clients do not understand it, and
+    `maxItems` says the same."""
+    if isinstance(schema, dict):
+        return {
+            key: _plain(value) for key, value in schema.items() if not (key == "items" and value is False)
+        }
+    return [_plain(one) for one in schema] if isinstance(schema, list) else schema
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
