@@ -14,6 +14,7 @@ from holdfast.gates import Gates
 from holdfast.model import DEFAULT_NAMESPACE, NewSignal, StepKind
 from holdfast.namespaces import Namespaces, bare, namespace_of, parted, stored
 from holdfast.scheduler import new_steps
+from holdfast.store.operations import Hop
 from holdfast.testing.world import Process
 from holdfast.workflow.loaded import StoredSteps, StoredWorkflows
 from holdfast.workflow.step import Step
@@ -59,11 +60,10 @@ def I44_nothing_crosses_a_wall(checker: Checker, commit: Commit) -> Iterable[str
         if before is None and lane is not None:
             if {namespace_of(lane.name), namespace_of(lane.depends)} != {namespace_of(after.run_id)}:
                 yield f"step {after.n} of {after.run_id} is in the lane of {lane.name}, {lane.depends}"
-    for _, before, after in commit.signals:
-        if before is None and after is not None and after.name == "note" and commit.verb == "commit":
-            key = checker.connection.execute("SELECT key FROM signals WHERE id = ?", (after.id,)).get
-            if "/" in key and namespace_of(key) != namespace_of(after.run_id):
-                yield f"the signal {key} was sent to {after.run_id}"
+    for op in commit.asked["ops"] if commit.verb == "commit" else ():
+        for signal in op.sends if isinstance(op, Hop) else ():
+            if namespace_of(signal.run_id) != namespace_of(op.run_id):
+                yield f"{op.run_id} sent a signal to {signal.run_id}"
     if commit.verb == "observe":
         for _, _, row in commit.breakers:
             if row is not None and namespace_of(row.name) not in works_for:
