@@ -200,6 +200,10 @@ def test_every_limit_is_documented() -> None:
     assert table == expected
 
 
+SHARED = {"--json", "--store", "--namespace"}
+"""Options of all commands, which stand in a section of their own."""
+
+
 def test_every_command_and_option_is_documented() -> None:
     """docs/reference/cli.md has a section for each command, which names each of its options, and no other. The options
     for many runs are the same for all commands that have them, and stand in one section."""
@@ -218,4 +222,4 @@ def test_every_command_and_option_is_documented() -> None:
             assert named <= options, name
             named |= many
             options |= many
-        assert named - {"--json"} == options - {"--json", "--store"}, name
+        assert named - SHARED == options - SHARED, name

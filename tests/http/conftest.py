@@ -56,9 +56,14 @@ class Asked(NamedTuple):
 
 @asynccontextmanager
 async def asking(
-    url: str, *, roles: tuple[str, ...] = (), config: Config = FAST, is_loopback: bool = True
+    url: str,
+    *,
+    roles: tuple[str, ...] = (),
+    config: Config = FAST,
+    is_loopback: bool = True,
+    namespace: str | list[str] = "default",
 ) -> AsyncIterator[Asked]:
-    async with Holdfast(url, roles=roles, config=config) as hf:
+    async with Holdfast(url, roles=roles, config=config, namespace=namespace) as hf:
         server = Server(hf, hf.desk, is_loopback=is_loopback)
         transport = httpx2.ASGITransport(app=make_app(server))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -69,6 +74,13 @@ async def asking(
 async def quiet(store_url: str) -> AsyncIterator[Asked]:
     """A server beside which nothing executes: runs stay pending."""
     async with asking(store_url) as asked:
+        yield asked
+
+
+@pytest.fixture
+async def wide(store_url: str) -> AsyncIterator[Asked]:
+    """The same with code that is for all namespaces."""
+    async with asking(store_url, namespace="*") as asked:
         yield asked
 
 

@@ -20,7 +20,7 @@ from holdfast.access import Role, local
 from holdfast.desk import StartRequest
 from holdfast.http.call import Route
 from holdfast.http.routes import ROUTES
-from holdfast.model import HoldScope
+from holdfast.model import BreakerState, HoldScope
 from holdfast.store.reads import RunFilter
 from holdfast.wire.paths import path_of
 from tests.http.conftest import Asked, asking, bearer, made_token
@@ -105,6 +105,8 @@ class Matrix:
                 "shop.count", json.dumps({"a": 1, "secret": CANARY}).encode(), id=run_id, tags={"c": CANARY}
             )
             await desk.start(who, request)
+        await desk.force_breaker(who, f"bank-{CANARY}", BreakerState.OPEN, CANARY)
+        await desk.add_hold(who, HoldScope.DEPENDENCY, f"bank-{CANARY}", CANARY)
         return await askers(self._asked)
 
     async def _target(self, target: str) -> str:
@@ -150,8 +152,9 @@ class Matrix:
             (row, await reads.signals(row.id), await reads.journal(row.id))
             for row in await reads.runs(RunFilter(namespace=OTHER, limit=100))
         ]
-        holds = [one for one in await self._asked.hf.store.gates.holds() if one.value == OTHER]
-        return found, holds
+        gates = self._asked.hf.store.gates
+        holds = [one for one in await gates.holds() if one.value == OTHER or CANARY in one.value]
+        return found, holds, [one for one in await gates.breakers() if CANARY in one.name]
 
 
 def as_text(cells: list[Cell]) -> str:
@@ -172,7 +175,7 @@ def as_text(cells: list[Cell]) -> str:
 
 
 async def _main() -> None:
-    async with asking("sqlite://:memory:") as asked:
+    async with asking("sqlite://:memory:", namespace="*") as asked:
         matrix = Matrix(asked)
         who = await matrix.prepare()
         cells = [

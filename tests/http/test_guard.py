@@ -149,24 +149,39 @@ async def test_a_token_of_several_namespaces_names_one(quiet: Asked) -> None:
 
 
 async def test_holds_are_those_of_the_tokens_namespaces(quiet: Asked) -> None:
-    """A namespace's own operator may hold it, and nothing else. Who has all namespaces sees and places any."""
+    """A namespace's own operator may hold what is in it, and nothing else. Who has all namespaces may hold anything, by
+    its stored name or in the namespace that the request names."""
     some = bearer(await made_token(quiet.hf, "operator", "acme", "umbrella"))
     everything = bearer(await made_token(quiet.hf, "operator", "*"))
 
     def hold(scope: str, value: str) -> dict[str, str]:
         return {"scope": scope, "value": value}
 
-    assert (await quiet.post("/v1/holds", hold("namespace", "acme"), headers=some)).status_code == 201
-    assert (await quiet.post("/v1/holds", hold("namespace", "default"), headers=some)).status_code == 403
-    assert (await quiet.post("/v1/holds", hold("workflow", "shop.count"), headers=some)).status_code == 403
-    assert (
-        await quiet.post("/v1/holds", hold("workflow", "shop.count"), headers=everything)
-    ).status_code == 201
-    for who, values in ((some, ["acme"]), (everything, ["acme", "shop.count"])):
-        found = (await quiet.get("/v1/holds", headers=who)).json()["items"]
+    async def asked(scope: str, value: str, who: dict[str, str], namespace: str | None = None) -> int:
+        headers = who if namespace is None else {**who, "Holdfast-Namespace": namespace}
+        return (await quiet.post("/v1/holds", hold(scope, value), headers=headers)).status_code
+
+    assert await asked("namespace", "acme", some) == 422  # it has two, and must name one
+    assert await asked("namespace", "acme", some, "acme") == 201
+    assert await asked("namespace", "default", some, "acme") == 403
+    assert await asked("namespace", "umbrella", some, "acme") == 403
+    assert await asked("workflow", "shop.count", some, "acme") == 201
+    assert await asked("workflow", "default//shop.count", some, "acme") == 422
+    assert await asked("workflow", "shop.count", some, "default") == 403
+    assert await asked("workflow", "shop.count", everything) == 201
+    assert await asked("workflow", "acme//shop.count", everything) == 200
+    for who, namespace, values in (
+        (some, "acme", ["acme", "shop.count"]),
+        (some, "umbrella", []),
+        (everything, "default", ["shop.count"]),
+        (everything, None, ["acme", "acme//shop.count", "shop.count"]),
+    ):
+        headers = who if namespace is None else {**who, "Holdfast-Namespace": namespace}
+        found = (await quiet.get("/v1/holds", headers=headers)).json()["items"]
         assert [one["value"] for one in found] == values
-    within = {**some, "Holdfast-Namespace": "umbrella"}
-    assert (await quiet.get("/v1/holds", headers=within)).json() == {"items": []}
+    assert await asked("all", "", some, "umbrella") == 201  # everything in a namespace is that namespace
+    held = (await quiet.get("/v1/holds", headers={**some, "Holdfast-Namespace": "umbrella"})).json()["items"]
+    assert [(one["scope"], one["value"]) for one in held] == [("namespace", "umbrella")]
 
 
 async def test_a_token_can_be_narrowed_to_workflows(quiet: Asked) -> None:

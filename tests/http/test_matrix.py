@@ -14,7 +14,7 @@ from tests.http.matrix import CANARY, FILE, OTHER, OWN, TARGETS, UNKNOWN, Asker,
 
 @pytest.fixture
 async def matrix() -> AsyncIterator[Matrix]:
-    async with asking("sqlite://:memory:") as asked:
+    async with asking("sqlite://:memory:", namespace="*") as asked:
         yield Matrix(asked)
 
 

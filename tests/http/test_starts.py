@@ -62,16 +62,16 @@ async def test_fifty_at_once_over_two_servers_start_one_run(store_url: str) -> N
         assert len(await one.hf.store.reads.runs(RunFilter())) == 2
 
 
-async def test_a_key_belongs_to_its_namespace(quiet: Asked) -> None:
+async def test_a_key_belongs_to_its_namespace(wide: Asked) -> None:
     """The same key in another namespace is another run. An id and a key together are refused."""
     ids = set()
     for namespace in ("acme", "umbrella"):
-        token = await made_token(quiet.hf, "starter", namespace)
+        token = await made_token(wide.hf, "starter", namespace)
         given = bearer(token, **{"Idempotency-Key": "k"})
-        answer = await quiet.post("/v1/runs", COUNT, headers=given)
+        answer = await wide.post("/v1/runs", COUNT, headers=given)
         assert answer.status_code == 201
         ids.add(answer.json()["id"])
-        both = await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=given)
+        both = await wide.post("/v1/runs", {**COUNT, "id": "x"}, headers=given)
         assert both.status_code == 422
     assert len(ids) == 2
     assert all(one.startswith("key~") for one in ids)
@@ -106,32 +106,32 @@ async def test_a_batch_that_cannot_be_read_starts_nothing(quiet: Asked) -> None:
     assert (await quiet.post("/v1/runs/batch", {"items": []})).status_code == 422
 
 
-async def test_runs_of_a_namespace_are_stored_under_it(quiet: Asked) -> None:
+async def test_runs_of_a_namespace_are_stored_under_it(wide: Asked) -> None:
     """Everything that is answered has the id without the namespace."""
-    token = await made_token(quiet.hf, "operator", "acme")
-    answer = await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=bearer(token))
+    token = await made_token(wide.hf, "operator", "acme")
+    answer = await wide.post("/v1/runs", {**COUNT, "id": "x"}, headers=bearer(token))
     assert answer.json() == {"id": "x", "ref": "x", "new": True}
-    row = await quiet.hf.store.reads.run("acme//x")
+    row = await wide.hf.store.reads.run("acme//x")
     assert row is not None
     assert row.namespace == "acme"
     for path in ("/v1/runs/x", "/v1/runs", "/v1/runs/x/why", "/v1/runs/x/journal"):
-        assert "//" not in (await quiet.get(path, headers=bearer(token))).text
+        assert "//" not in (await wide.get(path, headers=bearer(token))).text
     assert (
-        (await quiet.post("/v1/runs/x/release", headers=bearer(token)))
+        (await wide.post("/v1/runs/x/release", headers=bearer(token)))
         .json()["detail"]
         .startswith("run 'x' is")
     )
 
 
-async def test_a_run_that_python_started_in_a_namespace_is_found_there(quiet: Asked) -> None:
+async def test_a_run_that_python_started_in_a_namespace_is_found_there(wide: Asked) -> None:
     """Under its bare id, and the same start by HTTP finds it."""
-    await quiet.hf.start(flows.count.using(id="x", namespace="acme"), 1)
-    mine = bearer(await made_token(quiet.hf, "operator", "acme"))
-    other = bearer(await made_token(quiet.hf, "operator", "umbrella"))
-    assert (await quiet.get("/v1/runs/x", headers=mine)).json()["id"] == "x"
-    assert (await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=mine)).status_code == 200
-    assert (await quiet.get("/v1/runs/x", headers=other)).status_code == 404
-    assert (await quiet.post("/v1/runs", {**COUNT, "id": "x"}, headers=other)).status_code == 201
+    await wide.hf.start(flows.count.using(id="x", namespace="acme"), 1)
+    mine = bearer(await made_token(wide.hf, "operator", "acme"))
+    other = bearer(await made_token(wide.hf, "operator", "umbrella"))
+    assert (await wide.get("/v1/runs/x", headers=mine)).json()["id"] == "x"
+    assert (await wide.post("/v1/runs", {**COUNT, "id": "x"}, headers=mine)).status_code == 200
+    assert (await wide.get("/v1/runs/x", headers=other)).status_code == 404
+    assert (await wide.post("/v1/runs", {**COUNT, "id": "x"}, headers=other)).status_code == 201
 
 
 async def test_a_server_without_the_code_checks_by_what_was_declared(store_url: str) -> None:

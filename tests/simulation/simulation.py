@@ -28,6 +28,7 @@ from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
 from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
+from holdfast.gates import Gates
 from holdfast.heartbeat import WAS_RECLAIMED
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
@@ -300,7 +301,7 @@ class Simulation(World):
         """Note that a step's code begins, and return the node whose place it takes. Its attempt must be in the store,
         and its node must have its lease and a place for it, and must not know of a gate that keeps it from
         beginning."""
-        run_id, key = here.run_id, here.key.split("::", 1)[1]
+        run_id, key = executing(), here.key.split("::", 1)[1]
         self.book.begun[f"{run_id}::{key}"] += 1
         n = self.checker.keys.get((run_id, key))
         step = None if n is None else self.checker.steps.get((run_id, n))
@@ -380,8 +381,8 @@ class Simulation(World):
         self._demand_lease("had an effect")
         if self.parts.retries and (other := self._done_before(key, tag)):
             self.broke(f"G2 {other} was done and not undone, and is done again as {key}")
-        self.book.did(key, tag, self.root_of(here.run_id))
-        if key.split("::", 1)[0] != here.run_id:
+        self.book.did(key, tag, self.root_of(executing()))
+        if key.split("::", 1)[0] != executing():
             self.sometimes("an effect kept its key when its run was retried")
 
     @judging
@@ -412,13 +413,13 @@ class Simulation(World):
 
     def _step_here(self) -> tuple[tuple[str, int], Step]:
         """Return the row of the step whose code calls this, and where it is."""
-        place = here.run_id, self.checker.keys[here.run_id, here.key.split("::", 1)[1]]
+        place = executing(), self.checker.keys[executing(), here.key.split("::", 1)[1]]
         return place, self.checker.steps[place]
 
     def _done_before(self, key: str, tag: int) -> str | None:
         """Return the key with which the same step had its effect in an earlier run of a chain of retries, if that was
         not undone."""
-        keys = self.book.chains.get((self.root_of(here.run_id), tag), {})
+        keys = self.book.chains.get((self.root_of(executing()), tag), {})
         for other in keys:
             if other != key:
                 if self.book.effects[other] == DONE:
@@ -746,8 +747,6 @@ class Simulation(World):
     async def _start(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() ** 2 * 1.5)
         workflow, plan = program.program.using(id=run_id), json.dumps(self.plans[run_id])
-        if self.parts.any:
-            workflow = workflow.using(namespace=self.parts.dice.choice(NAMESPACES))
         for part in self.parts:
             workflow = part.using(self, workflow, run_id)
         self.log(f"start {run_id} {plan}")
@@ -830,14 +829,19 @@ class Simulation(World):
             "all": True,
         }[scope]
         asked: dict[str, Any] = {"everything" if scope == "all" else scope: value}
+
+        def gates(process: Process) -> Gates:
+            """Return the gates of the whole store: somebody who has all namespaces holds one of them, or all."""
+            return Gates(lambda: process.caller, "sim")
+
         await asyncio.sleep(after_s)
-        if await self.asked(lambda process: process.gates.hold(**asked), tries=4) is None:
+        if await self.asked(lambda process: gates(process).hold(**asked), tries=4) is None:
             # There was no answer, but the hold may be there all the same.
             await asyncio.sleep(0.5)
         else:
             self.log(f"held {asked}")
         await asyncio.sleep(for_s)
-        await self.asked(lambda process: process.gates.release(**asked))
+        await self.asked(lambda process: gates(process).release(**asked))
         self.log(f"released {asked}")
 
     async def _force_breaker(self, act: str, after_s: float, for_s: float) -> None:
@@ -1069,6 +1073,13 @@ def _is_harmless(op: Hop) -> bool:
     return not (
         op.begin or op.outcomes or op.signals or op.ended or op.issued or op.close or op.undo or op.park
     )
+
+
+def executing() -> str:
+    """Return the id that the store has for the run of the step that executes now."""
+    at = here_var.get()
+    assert at is not None
+    return at.run_id
 
 
 async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:

@@ -216,11 +216,14 @@ class World:
     async def save(self) -> None:
         """Save all rows as they are now. Every case begins with them."""
         found = await self.admin.fetch(
-            "SELECT table_name, column_name, data_type FROM information_schema.columns"
+            "SELECT table_name, column_name, data_type, is_generated FROM information_schema.columns"
             " WHERE table_schema = 'holdfast' AND table_name <> 'migrations' ORDER BY table_name, ordinal_position"
         )
-        for table, column, kind in found:
+        written: dict[str, list[str]] = {}
+        for table, column, kind, is_generated in found:
             self._tables.setdefault(table, []).append((column, kind))
+            if is_generated == "NEVER":
+                written.setdefault(table, []).append(column)
         numbers = await self.admin.fetch(
             "SELECT relname FROM pg_class WHERE relkind = 'S' AND relnamespace = 'holdfast'::regnamespace"
         )
@@ -233,8 +236,8 @@ class World:
         # Most rows stay as they are, so only the others are written again. A function keeps its plans.
         body = "".join(
             f"DELETE FROM holdfast.{table} h WHERE h::text NOT IN (SELECT s::text FROM saved.{table} s);"
-            f"INSERT INTO holdfast.{table} OVERRIDING SYSTEM VALUE"
-            f" SELECT * FROM saved.{table} s WHERE s::text NOT IN (SELECT h::text FROM holdfast.{table} h);"
+            f"INSERT INTO holdfast.{table} ({', '.join(written[table])}) OVERRIDING SYSTEM VALUE"
+            f" SELECT {', '.join(written[table])} FROM saved.{table} s WHERE s::text NOT IN (SELECT h::text FROM holdfast.{table} h);"
             for table in self._tables
         )
         await self.admin.execute(

@@ -32,11 +32,13 @@ from tests.simulation.parts.stops import Stops
 from tests.simulation.parts.threads import Threads
 from tests.simulation.parts.transactions import Transactions
 from tests.simulation.parts.updates import Updates
+from tests.simulation.parts.walls import Walls
 
 SHARE = 0.12
 """The share of the seeds that play them. The other seeds stay as many and as fast as they are."""
 SCOPES = ("workflow", "step", "dependency", "namespace", "all")
-NAMESPACES = ("acme", "umbrella")
+NAMESPACES = ("default", "umbrella")
+"""Namespaces that are held. All runs of these seeds are in the first one."""
 USUAL_S = 0.04
 """How long most attempts of a hedged step took, as the store learned before the seed begins."""
 
@@ -105,6 +107,9 @@ class Parts:
         """The parts with a module of their own that this seed plays."""
         if not self.any:
             self.more = [part for part in (kind(seed) for kind in KINDS) if part.is_played]
+            walls = Walls(seed)
+            if walls.is_played and not self.more and not self.families:
+                self.more = [walls]  # other parts ask any process about any run
         if [part.name for part in self.more] == ["acts"]:
             self.retries = True  # so that an act can retry what has ended
         if self.plays("retention"):
