@@ -262,7 +262,7 @@ async def _answer(call: Call, agent: Known, op: StepOp, answered: asyncio.Future
     hf = call.server.hf
     if answer is Answer.FENCED:
         # This node's writer has no claim on the step. The agent's own report of before may have counted.
-        (answer,) = await hf.store.batches.commit(agent.id, [op])
+        answer = await hf.store.batches.refuse(agent.id, op)
     if answer is Answer.ACCEPTED:
         if type(op) is Outcome:
             hf.caller.ring(Bell.OUTCOMES)
