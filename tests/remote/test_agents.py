@@ -77,7 +77,7 @@ async def test_checkpoints_and_logs_ride_along(at: Served) -> None:
 
 
 async def test_a_cancelled_step_is_stopped(at: Served) -> None:
-    """The stream tells the agent to look, so a step whose run is cancelled stops soon."""
+    """The stream says when to look, so a step whose run is cancelled stops soon."""
     async with agent(at):
         run = await at.hf.start(flows.held.using(id="stops"))
         await eventually(lambda: _true(bool(flows.begun)))
@@ -222,7 +222,7 @@ async def test_a_failure_without_a_verdict_is_decided_by_the_policy(at: Served) 
         await run.result(timeout=30)
 
 
-async def test_an_agent_that_was_taken_for_gone_comes_back(at: Served) -> None:
+async def test_an_agent_that_lost_its_lease_registers_anew(at: Served) -> None:
     """An agent whose lease ran out registers anew, and goes on under another id."""
     async with agent(at) as hf:
         before = hf.node.id
