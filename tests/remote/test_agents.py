@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 import pytest
 
-from holdfast import Holdfast, RunFailed
+from holdfast import Holdfast, RunFailed, StepInfo
 from holdfast.http import doorway
 from holdfast.model import RunState
 from holdfast.remote import line, store
@@ -183,15 +183,15 @@ async def test_a_report_needs_the_secret_of_its_claim(at: Served) -> None:
         forged = secret_of(b"x" * 32, step["run"], step["n"], step["fence"])
         answers = await post(f"/agents/{ids[0]}/report", {"reports": [{**done, "secret": forged}, other]})
         assert answers.json() == {"answers": ["refused", "refused"]}
-        assert (await post(f"/agents/{ids[0]}/report", {"reports": []}, tokens[1])).status_code == 404
+        assert (await post(f"/agents/{ids[0]}/report", {"reports": []}, tokens[1])).status_code == 410
         assert (
             await post(
                 f"/agents/{ids[1]}/report", {"reports": [{**done, "secret": step["secret"]}]}, tokens[1]
             )
         ).json() == {"answers": ["refused"]}
         good = {"reports": [{**done, "secret": step["secret"]}]}
-        answers = [(await post(f"/agents/{ids[0]}/report", good)).json()["answers"] for _ in range(2)]
-        assert answers == [["accepted"], ["duplicate"]]
+        twice = [(await post(f"/agents/{ids[0]}/report", good)).json()["answers"] for _ in range(2)]
+        assert twice == [["accepted"], ["duplicate"]]
         left = await post(f"/agents/{ids[0]}/leave", {})
         assert left.status_code == 200
         assert (await post(f"/agents/{ids[0]}/claim", {"turn": 2, "free": {"g": 1}})).status_code == 410
@@ -273,7 +273,7 @@ async def test_agents_find_the_next_server(store_url: str) -> None:
     assert (row.attempt, row.losses) == (1, 0)
 
 
-async def _only_step(store_url: str, run_id: str) -> object:
+async def _only_step(store_url: str, run_id: str) -> StepInfo:
     async with Holdfast(store_url, roles=()) as hf:
         (step,) = await hf.run(run_id).steps()
         return step

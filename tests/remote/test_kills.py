@@ -8,11 +8,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.desk import StartRequest
 from tests.remote.processes import EXAMPLES, Fleet, fleet, until
 
 HERE = Path(__file__).parent
@@ -26,6 +28,10 @@ def many(tmp_path: Path, store_url: str) -> Iterator[Fleet]:
         made.holdfast("scheduler", "app.py")
         made.holdfast("supervisor")
         yield made
+
+
+def _did(many: Fleet, number: int) -> bool:
+    return len(_effects(many)) > number
 
 
 def _effects(many: Fleet) -> list[list[str]]:
@@ -68,9 +74,7 @@ def _family(pid: int) -> set[int]:
     return found
 
 
-def _request(workflow: str, run_id: str, body: bytes = b"{}") -> object:
-    from holdfast.desk import StartRequest
-
+def _request(workflow: str, run_id: str, body: bytes = b"{}") -> StartRequest:
     return StartRequest(workflow, body, id=run_id)
 
 
@@ -83,7 +87,7 @@ def test_a_killed_server_costs_nothing(many: Fleet) -> None:
         for n in range(20):
             hf.wait(hf.desk.start(hf.who, _request("app.adds", f"run-{n}", b'{"n": 20}')))
         for kill in range(4):
-            until(lambda kill=kill: len(_effects(many)) > 60 * (kill + 1))
+            until(partial(_did, many, 60 * (kill + 1)))
             many.kill(server)
             server = many.server()
         results = [hf.wait(hf.run(f"run-{n}").result(timeout=120)) for n in range(20)]
@@ -119,9 +123,7 @@ def test_agents_in_other_languages_go_on_through_kills_of_the_server(tmp_path: P
                 until(lambda: hf.wait(hf.desk.workflows(hf.who)))
                 hf.wait(hf.desk.start(hf.who, _request("billing.order", f"order-{n}", body)))
             for kill in range(3):
-                until(
-                    lambda kill=kill: effects.exists() and len(effects.read_text().split()) > 6 * (kill + 1)
-                )
+                until(partial(_did, many, 6 * (kill + 1)))
                 many.kill(server)
                 server = many.server()
             wanted = [f"{line}: ch_tok paid 900" for line in (1, 2, 3)]

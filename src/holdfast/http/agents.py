@@ -70,21 +70,25 @@ class Known(msgspec.Struct):
 
 
 async def _agent(call: Call) -> Known:
-    """Return the agent that the path names. One of another token is unknown."""
+    """Return the agent that the path names. One of another token is gone, like one that left."""
     doorway, name = call.server.doorway, call.id("agent")
     known = doorway.agents.get(name)
     if known is None:
         row = await call.server.hf.store.remotes.remote(name)
         if row is None:
-            raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+            raise _gone()
         offers = json.loads(row.offers)
         known = Known(
             name, row.token, row.secret, _wanted(offers, call.who), float(offers["lease_s"]), row.turn
         )
         doorway.agents[name] = known
     if known.token != _token(call.who):
-        raise Refusal("unknown")
+        raise _gone()
     return known
+
+
+def _gone() -> Refusal:
+    return Refusal("gone", "this agent left, or was taken for gone: register anew")
 
 
 def _token(who: Identity) -> str:
@@ -179,7 +183,7 @@ async def _renew(call: Call, agent: Known) -> None:
     if now - agent.renewed_at > agent.lease_s * RENEW_EVERY_S:
         if await call.server.hf.store.nodes.renew(agent.id, agent.lease_s) is None:
             call.server.doorway.agents.pop(agent.id, None)
-            raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+            raise _gone()
         agent.renewed_at = now
 
 
@@ -367,7 +371,7 @@ async def beat(call: Call) -> Given:
     now = await hf.store.nodes.renew(agent.id, agent.lease_s, pulse)
     if now is None:
         call.server.doorway.agents.pop(agent.id, None)
-        raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+        raise _gone()
     agent.renewed_at = hf.environment.monotonic()
     call.server.doorway.learn(hf.environment.monotonic(), now)
     if given.seen:
