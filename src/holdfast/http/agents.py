@@ -256,23 +256,21 @@ async def report(call: Call) -> Given:
         op = await _operation(call, one)
         if op is not None:
             waiting.append((number, op, hf.caller.writer.write(op)))
+    bells: set[Bell] = set()
     for number, op, answered in waiting:
-        answers[number] = str(await _answer(call, agent, op, answered))
+        answer = await answered
+        if answer is Answer.FENCED:
+            # The writer here has no claim on the step. A report of the agent before this one may have counted.
+            answer = await hf.store.batches.refuse(agent.id, op)
+        answers[number] = answer
+        if answer is Answer.ACCEPTED:
+            if type(op) is Outcome:
+                bells.add(Bell.OUTCOMES)
+            elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
+                bells.add(Bell.STEPS)
+    for bell in sorted(bells):
+        hf.caller.ring(bell)
     return Given(Answers(answers))
-
-
-async def _answer(call: Call, agent: Known, op: StepOp, answered: asyncio.Future[Any]) -> str:
-    answer = await answered
-    hf = call.server.hf
-    if answer is Answer.FENCED:
-        # This node's writer has no claim on the step. The agent's own report of before may have counted.
-        answer = await hf.store.batches.refuse(agent.id, op)
-    if answer is Answer.ACCEPTED:
-        if type(op) is Outcome:
-            hf.caller.ring(Bell.OUTCOMES)
-        elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
-            hf.caller.ring(Bell.STEPS)
-    return Answer(answer)
 
 
 async def _operation(call: Call, one: Report) -> StepOp | None:
