@@ -59,7 +59,7 @@ async function work() {
       seen = turn;
       for (const step of answer.steps) { has.set(step.secret, [step.run, step.n, step.fence]); execute(step); }
       if (answer.leaving) await soon();
-    } catch (error) { gone = error.status === 410 || error.status === 404; await soon(); }
+    } catch (error) { gone = error.status === 410; await soon(); }
   }
   clearInterval(beating);
 }

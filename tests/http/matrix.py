@@ -40,10 +40,15 @@ BODIES: Mapping[str, Any] = {
     f"{RUN_ROUTE}/quarantine": {"act": "release"},
     "/v1/acts": {"verb": "cancel", "prefix": "nothing-begins-so"},
     "/v1/tokens": {"role": "viewer"},
+    "/v1/agents": {"groups": [{"name": "g", "steps": ["shop.add"]}]},
+    "/v1/agents/{agent}/claim": {"turn": 1, "free": {"g": 1}},
+    "/v1/agents/{agent}/report": {"reports": []},
+    "/v1/agents/{agent}/twin": {"verb": "bar", "run": "ours", "n": 1, "fence": 1, "secret": "none"},
     "/v1/holds": {"scope": "namespace", "value": "{namespace}"},
     "/v1/holds/release": {"scope": "namespace", "value": "{namespace}"},
 }
 PARTS = {
+    "agent": "an-agent-of-nobody",
     "act": "0123456789",
     "token": "0123456789ab0123456789ab",
     "n": "1",
@@ -76,7 +81,7 @@ async def askers(asked: Asked) -> list[Asker]:
     hf, good = asked.hf, {}
     for role in Role:
         good[str(role)] = await made_token(hf, role, OWN)
-    for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN):
+    for role in (Role.VIEWER, Role.OPERATOR, Role.AGENT, Role.ADMIN):
         good[f"{role} of all"] = await made_token(hf, role, "*")
     expired = await made_token(hf, Role.ADMIN, "*", expires_s=-1.0)
     revoked = await made_token(hf, Role.ADMIN, "*")

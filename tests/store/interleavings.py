@@ -40,6 +40,7 @@ from holdfast.model import (
 from holdfast.store.acts import NewAct
 from holdfast.store.alerts import ALERTS
 from holdfast.store.answers import Observation, Route
+from holdfast.store.claims import StepClaim
 from holdfast.store.database import LEADER, Session, StoreCall
 from holdfast.store.forks import ForkRequest
 from holdfast.store.operations import (
@@ -121,6 +122,7 @@ UPDATE holdfast.steps SET agent = 'node-b' WHERE run_id = 'busy';
 UPDATE holdfast.steps SET agent = 'node-e' WHERE run_id = 'slow';
 UPDATE holdfast.steps SET losses = 2, attempt = 2 WHERE run_id = 'ready-2' AND n = 1;
 UPDATE holdfast.steps SET complete_by = clock_timestamp() - interval '1 hour' WHERE run_id = 'busy' AND n > 2;
+INSERT INTO holdfast.remote_nodes (node, token, secret) VALUES ('node-e', 'token-2', 'secret');
 UPDATE holdfast.nodes SET lease_until = clock_timestamp() - interval '1 hour' WHERE id = 'node-c'
 """
 """Rows that the store's methods would make only in a longer story."""
@@ -673,6 +675,33 @@ async def retire_dead_node(store: Store, node: str) -> Any:
 @operation()
 async def reconcile(store: Store, node: str) -> Any:
     return await store.nodes.reconcile(A, [("open", 1)], [("open", 1, 1)])
+
+
+# Nodes that come through a server.
+
+
+@operation()
+async def register_remote(store: Store, node: str) -> Any:
+    """Both parties register the same node: its secret is the one that was first."""
+    columns = ("host", 1, "agent", '{"steps": ["shop.charge"]}', 10, LONG_S)
+    return await store.remotes.register("node-remote", columns, "token-2", b"secret")
+
+
+@operation()
+async def claim_remote(store: Store, node: str) -> Any:
+    """Both claim in the same turn of one node: one of them takes something."""
+    claims = [StepClaim(E, LANES[1:2], 2, probes_of="bank"), StepClaim(E, LANES, 2)]
+    return await store.remotes.claim(E, 1, claims)
+
+
+@operation()
+async def reconcile_remote(store: Store, node: str) -> Any:
+    return await store.remotes.reconcile(E, 7, [])
+
+
+@operation()
+async def shorten(store: Store, node: str) -> Any:
+    return await store.remotes.shorten(E, LONG_S / 2)
 
 
 # Tokens.

@@ -20,6 +20,12 @@ class Measurement(NamedTuple):
     measure: Callable[[Bench], Awaitable[list[Figure]]]
 
 
+async def _agents_over_http(bench: Bench) -> list[Figure]:
+    from holdfast.bench.remote import agents_over_http  # noqa: PLC0415  it needs the extras `server` and `remote`
+
+    return await agents_over_http(bench)
+
+
 MEASUREMENTS = {
     "A": Measurement("one-step runs", throughput.one_step_runs),
     "B": Measurement("ten-step runs", throughput.ten_step_runs),
@@ -30,6 +36,7 @@ MEASUREMENTS = {
     "G": Measurement("agents apart", throughput.agents_apart),
     "H": Measurement("among sleeping runs", latency.among_sleepers),
     "I": Measurement("growing history", growth.growth),
+    "J": Measurement("agents over HTTP", _agents_over_http),
 }
 LAST = "H"
 """This measurement leaves its sleeping runs behind, so in a store that all measurements share it comes last."""

@@ -83,13 +83,13 @@ class Known(msgspec.Struct):
 
 
 async def _agent(call: Call) -> Known:
-    """Return the agent that the path names. One of another token is unknown."""
+    """Return the agent that the path names. One of another token is gone, like one that left."""
     doorway, name = call.server.doorway, call.id("agent")
     known = doorway.agents.get(name)
     if known is None:
         row = await call.server.hf.store.remotes.remote(name)
         if row is None:
-            raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+            raise _gone()
         offers = json.loads(row.offers)
         known = Known(
             name,
@@ -102,8 +102,12 @@ async def _agent(call: Call) -> Known:
         )
         doorway.agents[name] = known
     if known.token != _token(call.who):
-        raise Refusal("unknown")
+        raise _gone()
     return known
+
+
+def _gone() -> Refusal:
+    return Refusal("gone", "this agent left, or was taken for gone: register anew")
 
 
 def _token(who: Identity) -> str:
@@ -220,7 +224,7 @@ async def _renew(call: Call, agent: Known) -> None:
     if now - agent.renewed_at > agent.lease_s * RENEW_EVERY_S:
         if await call.server.hf.store.nodes.renew(agent.id, agent.lease_s) is None:
             call.server.doorway.agents.pop(agent.id, None)
-            raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+            raise _gone()
         agent.renewed_at = now
 
 
@@ -306,23 +310,21 @@ async def report(call: Call) -> Given:
         op = await _operation(call, agent, one)
         if op is not None:
             waiting.append((number, op, hf.caller.writer.write(op)))
+    bells: set[Bell] = set()
     for number, op, answered in waiting:
-        answers[number] = str(await _answer(call, agent, op, answered))
+        answer = await answered
+        if answer is Answer.FENCED:
+            # The writer here has no claim on the step. A report of the agent before this one may have counted.
+            answer = await hf.store.batches.refuse(agent.id, op)
+        answers[number] = answer
+        if answer is Answer.ACCEPTED:
+            if type(op) is Outcome:
+                bells.add(Bell.OUTCOMES)
+            elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
+                bells.add(Bell.STEPS)
+    for bell in sorted(bells):
+        hf.caller.ring(bell)
     return Given(Answers(answers))
-
-
-async def _answer(call: Call, agent: Known, op: StepOp, answered: asyncio.Future[Any]) -> str:
-    answer = await answered
-    hf = call.server.hf
-    if answer is Answer.FENCED:
-        # This node's writer has no claim on the step. The agent's own report of before may have counted.
-        (answer,) = await hf.store.batches.commit(agent.id, [op])
-    if answer is Answer.ACCEPTED:
-        if type(op) is Outcome:
-            hf.caller.ring(Bell.OUTCOMES)
-        elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
-            hf.caller.ring(Bell.STEPS)
-    return Answer(answer)
 
 
 async def _operation(call: Call, agent: Known, one: Report) -> StepOp | None:
@@ -420,7 +422,7 @@ async def beat(call: Call) -> Given:
     now = await hf.store.nodes.renew(agent.id, agent.lease_s, pulse)
     if now is None:
         call.server.doorway.agents.pop(agent.id, None)
-        raise Refusal("gone", "this agent left, or was taken for gone: register anew")
+        raise _gone()
     agent.renewed_at = hf.environment.monotonic()
     call.server.doorway.learn(hf.environment.monotonic(), now)
     if given.seen:

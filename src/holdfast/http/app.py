@@ -127,6 +127,7 @@ class Door:
         route = self._routes.get("GET" if method == "HEAD" else method)
         request_id = server.hf.environment.new_id()
         begun = server.hf.environment.monotonic()
+        response: Response | AgentStream
         if route is None:
             found = problem("method", instance=request_id)
             response = _problem(found, request_id, allow=", ".join(sorted(self._routes)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.bells import Bells
 from holdfast.config import Config
@@ -80,7 +80,8 @@ class Hall:
         self._waiters[waiter.agent] = waiter
         self._begin()
         try:
-            await asyncio.wait([waiter.served, left], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            waited: list[asyncio.Future[Any]] = [waiter.served, left]
+            await asyncio.wait(waited, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if self._waiters.get(waiter.agent) is waiter:
                 del self._waiters[waiter.agent]

@@ -101,8 +101,9 @@ def demand_sound(raw: bytes, config: Config) -> None:
         raise Refusal("malformed", "the body is nested too deeply") from None
     except ValueError as wrong:  # an integer with thousands of digits
         raise Refusal("malformed", f"the body is not JSON: {wrong}") from None
-    if "\\u" in text or text.count("[") + text.count("{") > config.depth_max:
-        _walk(value, config.depth_max)
+    has_escapes = "\\u" in text  # only an escape can stand for NUL or for half of a character
+    if has_escapes or text.count("[") + text.count("{") > config.depth_max:
+        _walk(value, config.depth_max, has_escapes)
 
 
 def _constant(name: str) -> NoReturn:
@@ -137,33 +138,55 @@ def _twice(value: Any, place: str) -> tuple[str, str] | None:
     return None
 
 
-def _walk(value: Any, depth_max: int) -> None:
+Trail = tuple[Any, Any] | None
+"""(trail of the part that it is in, key) of a part. A place is made of it only if something is wrong there."""
+
+
+def _walk(value: Any, depth_max: int, has_escapes: bool) -> None:
     """Refuse text that cannot be stored, and what is nested too deeply."""
-    todo: list[tuple[Any, str, int]] = [(value, "", 1)]
+    todo: list[tuple[Any, Trail, int]] = [(value, None, 1)]
     while todo:
-        part, place, depth = todo.pop()
-        if isinstance(part, str):
-            _demand_text(part, place)
-        elif isinstance(part, dict | list):
+        part, trail, depth = todo.pop()
+        kind = type(part)
+        if kind is str:
+            _demand_text(part, trail)
+        elif kind is dict or kind is list:
             if depth > depth_max:
                 raise Refusal(
-                    "malformed", f"the body is nested more deeply than {depth_max} levels", place=place[:200]
+                    "malformed",
+                    f"the body is nested more deeply than {depth_max} levels",
+                    place=_place(trail)[:200],
                 )
-            for key, inner in part.items() if isinstance(part, dict) else enumerate(part):
-                if isinstance(key, str):
-                    _demand_text(key, place)
-                todo.append((inner, place + pointer(key), depth + 1))
+            for key, inner in part.items() if kind is dict else enumerate(part):
+                if has_escapes:
+                    if kind is dict:
+                        _demand_text(key, trail)
+                    todo.append((inner, (trail, key), depth + 1))
+                elif type(inner) is dict or type(inner) is list:
+                    todo.append((inner, (trail, key), depth + 1))
 
 
-def _demand_text(text: str, place: str) -> None:
+def _place(trail: Trail) -> str:
+    parts = []
+    while trail is not None:
+        trail, key = trail
+        parts.append(pointer(key))
+    return "".join(reversed(parts))
+
+
+def _demand_text(text: str, trail: Trail) -> None:
     if "\0" in text:
-        raise Refusal("malformed", "a text contains a NUL character, which cannot be stored", place=place)
+        raise Refusal(
+            "malformed", "a text contains a NUL character, which cannot be stored", place=_place(trail)
+        )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
             raise Refusal(
-                "malformed", "a text contains half of a surrogate pair, which is no character", place=place
+                "malformed",
+                "a text contains half of a surrogate pair, which is no character",
+                place=_place(trail),
             ) from None
 
 

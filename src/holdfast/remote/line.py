@@ -199,7 +199,7 @@ class Line:
     # --- the stream ---------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Keep a stream open. It says when to look, and its end tells the server soon that this process is gone."""
+        """Keep a stream open. It says when to look, and from its end the server learns soon that this process is gone."""
         back = BackOff(self._environment)
         while not self._closing:
             try:

@@ -36,7 +36,7 @@ def remote_config(config: Config) -> Config:
 
 
 class RemoteClaimer(Claimer):
-    """Takes up what the line has claimed, and tells the line how much room there is."""
+    """Takes up what the line has claimed, and says to the line how much room there is."""
 
     async def learn_lanes(self) -> None:
         """Do nothing: the server knows the lanes."""

@@ -41,7 +41,7 @@ from holdfast.wire.agents import (
 log = logging.getLogger("holdfast.remote")
 
 LOOK_S = 5.0
-"""How often an agent that has steps asks which of them it has lost, if the stream does not tell it to."""
+"""How often an agent that has steps asks which of them it has lost, if the stream does not say that it should."""
 REPORT_MAX_BYTES = 4 * 1024 * 1024
 """How large a request with reports becomes before the rest goes into another one."""
 LOOP, THREADS = "loop", "threads"

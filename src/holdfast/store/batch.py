@@ -388,10 +388,10 @@ class Batches(Part):
         except PreconditionFailed:
             if len(ops) > 1:
                 raise
-        return [await self._refuse(node, ops[0])]
+        return [await self.refuse(node, ops[0])]
 
     @transaction
-    async def _refuse(self, session: Session, node: str, op: Op) -> Answer:
+    async def refuse(self, session: Session, node: str, op: Op) -> Answer:
         """Return why a single operation was not accepted."""
         if isinstance(op, Outcome):
             report = (op.run_id, op.n, op.fence, node, op.state)

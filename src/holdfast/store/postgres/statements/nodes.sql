@@ -45,23 +45,25 @@ SELECT node, sum(steps)::int, sum(runs)::int FROM (
     SELECT owner, 0, count(*) FROM holdfast.runs WHERE owner IS NOT NULL GROUP BY owner) l
 GROUP BY node ORDER BY node LIMIT 10000
 
--- The node reaches the store through a server. Its secret is made once.
+-- The node reaches the store through a server. Its secret is made once, and its token stays the same.
 -- name: make_remote
-UPDATE holdfast.nodes SET token = $2, secret = coalesce(secret, $3) WHERE id = $1 AND retired_at IS NULL
-  AND coalesce(token, $2) = $2
+INSERT INTO holdfast.remote_nodes AS r (node, token, secret)
+SELECT id, $2, $3 FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL
+ON CONFLICT (node) DO UPDATE SET token = excluded.token WHERE r.token = excluded.token
 RETURNING secret
 
 -- name: remote_node
-SELECT token, secret, offers, turn FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL AND token IS NOT NULL
+SELECT r.token, r.secret, n.offers, r.turn FROM holdfast.remote_nodes r JOIN holdfast.nodes n ON n.id = r.node
+WHERE r.node = $1 AND n.retired_at IS NULL
 
 -- A claim of an overtaken turn finds no row, and takes nothing. The row is locked, so claims of one node take turns.
 -- name: lock_turn
-SELECT turn FROM holdfast.nodes WHERE id = $1 AND turn < $2 AND retired_at IS NULL AND gone_at IS NULL FOR UPDATE
+SELECT turn FROM holdfast.remote_nodes WHERE node = $1 AND turn < $2 FOR UPDATE
 
 -- name: take_turn
-UPDATE holdfast.nodes SET turn = $2 WHERE id = $1 AND turn < $2 AND retired_at IS NULL
+UPDATE holdfast.remote_nodes SET turn = $2 WHERE node = $1 AND turn < $2
 
 -- The connection of a remote node has ended. Its lease ends soon, unless the node renews it.
 -- name: shorten
 UPDATE holdfast.nodes SET lease_until = least(lease_until, clock_timestamp() + make_interval(secs => $2))
-WHERE id = $1 AND retired_at IS NULL AND token IS NOT NULL
+WHERE id = $1 AND retired_at IS NULL AND EXISTS (SELECT FROM holdfast.remote_nodes WHERE node = $1)

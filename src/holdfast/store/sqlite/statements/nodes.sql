@@ -41,23 +41,25 @@ SELECT node, sum(steps), sum(runs) FROM (
     SELECT owner, 0, count(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL GROUP BY owner)
 GROUP BY node ORDER BY node LIMIT 10000
 
--- The node reaches the store through a server. Its secret is made once.
+-- The node reaches the store through a server. Its secret is made once, and its token stays the same.
 -- name: make_remote
-UPDATE nodes SET token = ?2, secret = coalesce(secret, ?3) WHERE id = ?1 AND retired_at IS NULL
-  AND coalesce(token, ?2) = ?2
+INSERT INTO remote_nodes AS r (node, token, secret)
+SELECT id, ?2, ?3 FROM nodes WHERE id = ?1 AND retired_at IS NULL
+ON CONFLICT (node) DO UPDATE SET token = excluded.token WHERE r.token = excluded.token
 RETURNING secret
 
 -- name: remote_node
-SELECT token, secret, offers, turn FROM nodes WHERE id = ?1 AND retired_at IS NULL AND token IS NOT NULL
+SELECT r.token, r.secret, n.offers, r.turn FROM remote_nodes r JOIN nodes n ON n.id = r.node
+WHERE r.node = ?1 AND n.retired_at IS NULL
 
 -- A claim of an overtaken turn finds no row, and takes nothing.
 -- name: lock_turn
-SELECT turn FROM nodes WHERE id = ?1 AND turn < ?2 AND retired_at IS NULL AND gone_at IS NULL
+SELECT turn FROM remote_nodes WHERE node = ?1 AND turn < ?2
 
 -- name: take_turn
-UPDATE nodes SET turn = ?2 WHERE id = ?1 AND turn < ?2 AND retired_at IS NULL
+UPDATE remote_nodes SET turn = ?2 WHERE node = ?1 AND turn < ?2
 
 -- The connection of a remote node has ended. Its lease ends soon, unless the node renews it.
 -- name: shorten
 UPDATE nodes SET lease_until = min(lease_until, store_now() + ?2) WHERE id = ?1 AND retired_at IS NULL
-  AND token IS NOT NULL
+  AND EXISTS (SELECT 1 FROM remote_nodes WHERE node = ?1)
