@@ -178,7 +178,7 @@ class Node(Caller):
         if self.agent is not None or self.scheduler is not None:
             self.loops.spawn(self._learn(), self._reconcile_now_and_then())
         if self.supervisor is not None:
-            self.loops.spawn(supervise(self.supervisor, self.loops))
+            self.loops.spawn(supervise(self.supervisor, self.loops, self.clock))
         if self.outbox is not None:
             self.loops.spawn(send_alerts(self.outbox, self.loops))
         self.started = True

@@ -38,6 +38,9 @@ BY_INDEX_ALONE = {
     "overlong_steps": {"steps_held"},
     "idle_twins": {"twins_live"},
     "breaker_looks": {"steps_held"},
+    "schedule_looks": {"schedules_due"},
+    "gone_schedules": {"schedules_due"},
+    "other_tzdata": {"schedules_due"},
 }
 """Statements that read a whole partial index, which has only rows that wait."""
 TABLES = {
@@ -53,6 +56,9 @@ TABLES = {
     "r",
     "twins",
     "t",
+    "schedules",
+    "fires",
+    "f",
 }
 
 
@@ -131,6 +137,9 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest (created_at>? AND (created_at,id)<(?,?))"),
+        ("fires", "PRIMARY KEY (schedule=? AND at<?)"),
+        ("old_fires", "fires_decided (decided_at<?)"),
+        ("backfills", "backfills_of (schedule=?)"),
         ("outrun_step", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("landmarks", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],

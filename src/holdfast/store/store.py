@@ -16,6 +16,7 @@ from holdfast.store.quarantine import Quarantine
 from holdfast.store.reads import Reads
 from holdfast.store.retention import Retention
 from holdfast.store.schedulers import Schedulers
+from holdfast.store.schedules import Schedules
 from holdfast.store.tokens import Tokens
 from holdfast.store.twins import Twins
 from holdfast.store.workflows import Workflows
@@ -37,6 +38,7 @@ class Store:
         self.reads = Reads(database)
         self.retention = Retention(database)
         self.schedulers = Schedulers(database)
+        self.schedules = Schedules(database)
         self.tokens = Tokens(database)
         self.twins = Twins(database)
         self.workflows = Workflows(database)

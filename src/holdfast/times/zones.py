@@ -6,7 +6,7 @@ The rules come from the package `tzdata`, and not from the host: so all nodes wi
 from __future__ import annotations
 
 from bisect import bisect_right
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -129,11 +129,8 @@ def _change(one: Zone, before: float, after: float) -> float:
 
 
 def iso(at: float) -> str:
-    """Return an instant as ids have it: `2026-11-16T02:00Z`, with seconds if it has any."""
-    moment = datetime.fromtimestamp(at, UTC)
-    form = "%Y-%m-%dT%H:%MZ" if moment.second == 0 else "%Y-%m-%dT%H:%M:%SZ"
-    return moment.strftime(form)
-
-
-def days_after(day: datetime, days: int) -> datetime:
-    return day + timedelta(days=days)
+    """Return an instant as ids have it: `2026-11-16T02:00Z`, with seconds and milliseconds if it has any."""
+    moment = datetime.fromtimestamp(round(at, 3), UTC)
+    if moment.microsecond:
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.strftime("%Y-%m-%dT%H:%MZ" if moment.second == 0 else "%Y-%m-%dT%H:%M:%SZ")
