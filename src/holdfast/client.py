@@ -52,6 +52,7 @@ from holdfast.model import (
     ActVerb,
     NewRun,
     Poison,
+    RunState,
     SignalRow,
 )
 from holdfast.programs import name_of
@@ -586,6 +587,11 @@ class Holdfast:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
         by what its code declares, or InvalidInput if the value does not fit."""
         await self.desk.signal(self.who, run_id, name, payload, key)
+
+    async def output_of(self, run_id: str) -> bytes | None:
+        """Return what a run returned, as JSON. None if it has not succeeded, or is not known."""
+        row = await self.store.reads.run(run_id)
+        return None if row is None or row.state is not RunState.SUCCEEDED else row.output
 
     async def call_update(
         self, run_id: str, name: str, payload: bytes, key: str | None, patience_s: float | None

@@ -43,7 +43,7 @@ from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
 from holdfast.supervisor.supervisor import Supervisor
 from holdfast.workflow import registry
-from holdfast.workflow.declaration import declarations, offered, session_of
+from holdfast.workflow.declaration import declarations, offered, schedule_sets, session_of
 
 log = logging.getLogger("holdfast.node")
 
@@ -235,6 +235,10 @@ class Node(Caller):
             "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
             **self._about,
         }
+        publishes = self.scheduler is not None and self.only is None
+        sets = schedule_sets(self._app, session) if publishes else []
+        if sets:
+            offers["schedules"] = [one.digest for one in sets]
         sent = self.environment.monotonic()
         try:
             await self.store.nodes.register(
@@ -246,6 +250,7 @@ class Node(Caller):
                 capacity=self.config.steps_max,
                 lease_s=self.config.lease_s,
                 declared=declarations(self._app, session) if self.scheduler is not None else (),
+                sets=sets,
             )
         except NameTaken:
             self._edition = edition
