@@ -64,6 +64,7 @@ from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
+from holdfast.timetable import Timetable
 from holdfast.workflow import options, outside
 from holdfast.workflow.declaration import offered, session_of
 from holdfast.workflow.options import Seconds
@@ -325,6 +326,11 @@ class Holdfast:
     def gates(self) -> Gates:
         """Breakers and holds, which keep steps from beginning."""
         return Gates(lambda: self.caller, actor())
+
+    @property
+    def schedules(self) -> Timetable:
+        """Schedules: list, make, pause, resume, run, remove and backfill them."""
+        return Timetable(lambda: self.desk.schedules, self.who)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 

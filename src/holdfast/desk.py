@@ -74,6 +74,7 @@ from holdfast.supervisor.alerts import in_words
 from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.health import NodeHealth, examine
 from holdfast.supervisor.why import explain
+from holdfast.timetable import LocalScheduleDesk, ScheduleDesk, ScheduleRequest
 from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
 from holdfast.workflow.workflow import Workflow
@@ -197,6 +198,9 @@ class Desk(Protocol):
         new_id: str | None = None,
     ) -> Forked: ...
 
+    @property
+    def schedules(self) -> ScheduleDesk: ...
+
     # operators, about the store
     async def agents(self, who: Identity, *, everything: bool = False) -> AgentsSeen: ...
     async def lanes(self, who: Identity) -> list[LaneSeen]: ...
@@ -267,6 +271,14 @@ class LocalDesk:
         self._hf = hf
         self.leaving = asyncio.Event()
         """Set when the process is about to leave. Everybody who waits here gets an answer then."""
+        self.schedules = LocalScheduleDesk(
+            lambda: hf.store,
+            lambda who, name: stored_id(who.namespace, name),
+            self._scheduled_run,
+            self._ring,
+            hf.environment.new_id,
+        )
+        """What may be asked about schedules."""
         self._declared: list[Declaration] = []
         self._declared_at = float("-inf")
 
@@ -362,6 +374,18 @@ class LocalDesk:
             timeout_s=request.timeout_s if request.timeout_s is not None else timeout_s,
             tags=codec.stored_tags(request.tags, "tags"),
         )
+
+    async def _scheduled_run(self, who: Identity, request: ScheduleRequest) -> NewRun:
+        """Return a run as a schedule would start it, but for its id."""
+        start = StartRequest(
+            request.workflow,
+            request.input,
+            request.version,
+            tags=request.tags,
+            priority=request.priority,
+            timeout_s=request.timeout_s,
+        )
+        return await self._new_run(who, start)
 
     async def _start_id(self, who: Identity, request: StartRequest) -> str:
         if request.id is None:

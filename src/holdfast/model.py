@@ -930,6 +930,7 @@ class TokenRow(msgspec.Struct, frozen=True):
 SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG = "$schedule", "$at", "$last", "$backfill"
 """Tags that say what a run was started for: the schedule, the time, the last run that had succeeded, the backfill. No tag of
 an author begins with a dollar sign."""
+OCCASION_TAGS = frozenset({SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG})
 CANCEL = "$cancel"
 """The name of the signal that asks a run to cancel itself."""
 UNDO = "$undo"
