@@ -53,6 +53,8 @@ Then = Callable[[Any], None]
 class Node(Caller):
     agent_type: type[Agent] = Agent
     """The class of this node's agent. The simulation has one that only pretends to execute steps."""
+    declares_schedules = True
+    """Whether it publishes the schedules of its code. A simulation of one run does not."""
     _heartbeat_type = staticmethod(heartbeat_type)
     """Returns the class of its heartbeat. The simulation has one whose heart is no process."""
 
@@ -235,7 +237,7 @@ class Node(Caller):
             "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
             **self._about,
         }
-        publishes = self.scheduler is not None and self.only is None
+        publishes = self.scheduler is not None and self.only is None and self.declares_schedules
         sets = schedule_sets(self._app, session) if publishes else []
         if sets:
             offers["schedules"] = [one.digest for one in sets]

@@ -32,6 +32,7 @@ class Scheduling:
     def __init__(self, store: SupervisorStore, config: Config) -> None:
         self._store, self._config = store, config
         self._after = ""
+        self._epoch: int | None = None
         self._backfilling = Backfilling(store.schedules)
         self.next_at: float | None = None
         """When the next schedule is due, by the store's clock. None if none is."""
@@ -39,8 +40,12 @@ class Scheduling:
         """False if the last look found no schedule."""
 
     async def fire(self, epoch: int) -> int:
-        """Decide about all times that have come. Return how many runs were started."""
+        """Decide about all times that have come. Return how many runs were started. A new leader first takes up what the
+        code declares."""
         started = 0
+        if self._epoch != epoch:
+            self._epoch = epoch
+            await self.reconcile(epoch)
         for _ in range(BATCHES_MAX):
             looks = await self._store.schedules.schedule_looks(self._after, BATCH_MAX)
             self._after, self.next_at = looks.after, looks.next_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 from functools import cached_property
+from typing import cast
 
 import msgspec
 
@@ -45,8 +46,8 @@ class Calendar:
     """
 
     def __init__(self, name: str, days: Iterable[str | date], until: str | date) -> None:
-        what = f"Calendar({name!r})"
-        if not isinstance(name, str) or not name or not name.isprintable() or len(name) > NAME_MAX_CHARS:
+        what, given = f"Calendar({name!r})", cast("object", name)
+        if not isinstance(given, str) or not name or not name.isprintable() or len(name) > NAME_MAX_CHARS:
             raise DefinitionError(f"{what}: expected a name of 1 to {NAME_MAX_CHARS} printable characters")
         if isinstance(days, str) or not isinstance(days, Iterable):
             raise DefinitionError(f"{what}: days: expected a list of days such as 2026-12-25, not {days!r}")

@@ -143,7 +143,7 @@ def _plan(
     start: Moment | None,
     end: Moment | None,
 ) -> Plan:
-    where = zone(tz) if isinstance(tz, str) else zone(str(tz))
+    where = zone(tz)
     if isinstance(times, timedelta):
         times = f"{times.total_seconds():.0f}s"
     if (times is None) == (at is None):
