@@ -69,6 +69,9 @@ def put_away(names: list[str]) -> Iterator[None]:
         del registry.steps[name]
     for key in workflows:
         del registry.workflows[key]
+    schedules = {name: one for name, one in registry.schedules.items() if one.module in modules}
+    for name in schedules:
+        del registry.schedules[name]
     registry.signals -= signals
     registry.updates -= updates
     registry._changed()
@@ -76,6 +79,7 @@ def put_away(names: list[str]) -> Iterator[None]:
     sys.modules.update(modules)
     registry.steps.update(steps)
     registry.workflows.update(workflows)
+    registry.schedules.update(schedules)
     registry.signals |= signals
     registry.updates |= updates
     registry._changed()

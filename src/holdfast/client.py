@@ -56,6 +56,7 @@ from holdfast.model import (
     ActVerb,
     NewRun,
     Poison,
+    RunState,
     SignalRow,
 )
 from holdfast.namespaces import (
@@ -76,6 +77,7 @@ from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
+from holdfast.timetable import Timetable
 from holdfast.workflow import options, outside
 from holdfast.workflow.declaration import offered, session_of
 from holdfast.workflow.options import Seconds
@@ -454,6 +456,11 @@ class Holdfast:
         self._demand_open()
         return await self.desk.now(self.who)
 
+    @property
+    def schedules(self) -> Timetable:
+        """Schedules: list, make, pause, resume, run, remove and backfill them."""
+        return Timetable(lambda: self.desk.schedules, self.who)
+
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 
     @overload
@@ -774,6 +781,11 @@ class Holdfast:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
         by what its code declares, or InvalidInput if the value does not fit."""
         await self.desk.signal(self.who, run_id, name, payload, key)
+
+    async def output_of(self, run_id: str) -> bytes | None:
+        """Return what a run returned, as JSON. None if it has not succeeded, or is not known."""
+        row = await self.store.reads.run(run_id)
+        return None if row is None or row.state is not RunState.SUCCEEDED else row.output
 
     async def call_update(
         self, run_id: str, name: str, payload: bytes, key: str | None, patience_s: float | None

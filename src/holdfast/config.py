@@ -136,6 +136,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     act_share_s: float = 0.1
     """After this long a transaction of an act ends, even if its batch is not done, so that nobody waits long for the
     runs that it has locked."""
+    keep_fires_days: float = 90.0
+    """What became of a schedule's times, and its backfills, are kept for this long. A backfill asks what has run before, so
+    this should be longer than people wait with one."""
     keep_workflows_days: float = 90.0
     """A declaration of a workflow is kept for this long after a node last started with it, and as long as a node that
     has it is alive."""

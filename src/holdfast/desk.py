@@ -86,6 +86,7 @@ from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.health import NodeHealth, examine
 from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import explain
+from holdfast.timetable import LocalScheduleDesk, ScheduleDesk, ScheduleRequest
 from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
 from holdfast.workflow.workflow import Workflow
@@ -234,6 +235,9 @@ class Desk(Protocol):
         new_id: str | None = None,
     ) -> Forked: ...
 
+    @property
+    def schedules(self) -> ScheduleDesk: ...
+
     # operators, about the store
     async def agents(self, who: Identity, *, everything: bool = False) -> AgentsSeen: ...
     async def lanes(self, who: Identity) -> list[LaneSeen]: ...
@@ -326,6 +330,14 @@ class LocalDesk:
         self._hf = hf
         self.leaving = asyncio.Event()
         """Set when the process is about to leave. Everybody who waits here gets an answer then."""
+        self.schedules = LocalScheduleDesk(
+            lambda: hf.store,
+            lambda who, name: stored(who.namespace, name),
+            self._scheduled_run,
+            self._ring,
+            hf.environment.new_id,
+        )
+        """What may be asked about schedules."""
         self._declared: dict[str | None, tuple[float, list[Declaration]]] = {}
         """What code has declared in each namespace, and when that was read."""
 
@@ -429,6 +441,18 @@ class LocalDesk:
             timeout_s=request.timeout_s if request.timeout_s is not None else timeout_s,
             tags=codec.stored_tags(request.tags, "tags"),
         )
+
+    async def _scheduled_run(self, who: Identity, request: ScheduleRequest) -> NewRun:
+        """Return a run as a schedule would start it, but for its id."""
+        start = StartRequest(
+            request.workflow,
+            request.input,
+            request.version,
+            tags=request.tags,
+            priority=request.priority,
+            timeout_s=request.timeout_s,
+        )
+        return await self._new_run(who, start)
 
     async def _start_id(self, who: Identity, request: StartRequest) -> str:
         if request.id is None:

@@ -10,7 +10,8 @@
     │   └── UndoMissing           a run undoes its steps, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue · UnknownAct
+    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue · UnknownAct ·
+    │   │   UnknownSchedule
     │   ├── Conflict · WrongState · NoTransaction
     │   ├── Refused               the run refused an update; nothing changed
     │   ├── UpdateFailed          an update ended in an error, or its run ended without answering it
@@ -116,6 +117,14 @@ class UnknownRun(RunError):
 
 class UnknownWorkflow(RunError):
     """No workflow has this name here."""
+
+
+class UnknownSchedule(RunError):
+    """No schedule has this name."""
+
+    @classmethod
+    def of(cls, name: str) -> UnknownSchedule:
+        return cls(f"no schedule is called {name!r}: `holdfast schedules` lists them")
 
 
 class UnknownAct(RunError):

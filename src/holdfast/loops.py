@@ -75,6 +75,10 @@ class Loops:
         """Wait for about this long."""
         await self._environment.sleep(about_s * self._around_one())
 
+    async def rest(self, seconds: float) -> None:
+        """Wait for exactly this long."""
+        await self._environment.sleep(seconds)
+
     def _around_one(self) -> float:
         return EARLIEST + self._environment.random.random() * 2 * (1 - EARLIEST)
 

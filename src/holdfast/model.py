@@ -605,6 +605,7 @@ class AlertKind(StrEnum):
     STRAGGLER = "straggler"
     POOL_TROUBLE = "pool trouble"
     SIGNAL_SET_ASIDE = "signal set aside"
+    SCHEDULE_TROUBLE = "schedule trouble"
     TEST = "test"
 
 
@@ -750,6 +751,148 @@ class JournalEntry(msgspec.Struct, frozen=True):
     note: str
 
 
+class ScheduleState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    """Nothing is decided until somebody resumes it."""
+    ENDED = "ended"
+    """It has no time any more."""
+
+
+class FireFate(StrEnum):
+    """What became of a time of a schedule."""
+
+    STARTED = "started"
+    BUFFERED = "buffered"
+    """It waits until the run before it has ended."""
+    SKIPPED = "skipped"
+    """A run of the schedule was open."""
+    MISSED = "missed"
+    """Nobody decided about it in time, or the schedule was paused."""
+    REPLACED = "replaced"
+    """It waited, and a later time took its place."""
+
+
+class NewSchedule(msgspec.Struct, frozen=True):
+    """A schedule as code declares it, or as somebody makes it."""
+
+    name: str
+    """With the namespace before it, as ids of runs have it."""
+    workflow: str
+    version: str
+    input: bytes
+    digest: bytes
+    plan: str
+    """`times.Plan` as JSON."""
+    namespace: str = DEFAULT_NAMESPACE
+    origin: str = ""
+    """The application whose code declares it. Empty: somebody made it by hand."""
+    priority: int = 0
+    tags: str | None = None
+    """A JSON object."""
+    timeout_s: float | None = None
+
+
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """A schedule's row."""
+
+    name: str
+    namespace: str
+    origin: str
+    workflow: str
+    version: str
+    input: bytes
+    digest: bytes
+    priority: int
+    tags: str | None
+    timeout_s: float | None
+    plan: str
+    state: ScheduleState
+    note: str
+    actor: str
+    """Who made, paused or resumed it last."""
+    cursor: float
+    """All its times up to this one have a fate."""
+    next_at: float | None
+    """When there is something to decide: its next time, later by the jitter."""
+    fence: int
+    failures: int
+    """How many of its newest runs in a row did not succeed."""
+    started: int
+    """How many of its times were started or are buffered. `count` is a limit to this."""
+    last_run: str | None
+    """The run of the newest time that has succeeded."""
+    last_at: float | None
+    tzdata: str
+    """The version of the zones with which `next_at` was computed."""
+    created_at: float
+
+
+class FireRow(msgspec.Struct, frozen=True):
+    """What became of one time of a schedule, or of `times` of them that were missed together."""
+
+    schedule: str
+    at: float
+    repeat: int
+    """1 for the schedule's own. A backfill runs a time again as 2, 3 and so on."""
+    fate: FireFate
+    run_id: str | None
+    why: str
+    decided_at: float
+    backfill: str | None
+    last_at: float
+    times: int
+    ended: bool
+    """False while it is buffered, or its run is open."""
+    counted: bool
+    """True if its run is stuck, and counts as a failure for `pause_after`."""
+
+
+class OpenFire(NamedTuple):
+    """A fire that has not ended, and the state of its run. The state is None if there is no run: it is buffered, or the
+    run was pruned."""
+
+    schedule: str
+    at: float
+    repeat: int
+    fate: str
+    run_id: str | None
+    backfill: str | None
+    counted: bool
+    state: str | None
+
+
+class BackfillState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class BackfillRow(msgspec.Struct, frozen=True):
+    """A backfill: the times of a schedule in a span that are run again, or for the first time."""
+
+    id: str
+    schedule: str
+    from_at: float
+    to_at: float
+    newest_first: bool
+    most: int
+    """How many of its runs may be open at once."""
+    again: str
+    """Which times run again that have run before: `none`, `failed` or `all`."""
+    state: BackfillState
+    cursor: float | None
+    """The time that was decided last."""
+    started: int
+    passed: int
+    """How many times were left alone, because they had run before."""
+    actor: str
+    note: str
+    fence: int
+    created_at: float
+    ended_at: float | None
+
+
 class NewToken(msgspec.Struct, frozen=True):
     """A token as somebody makes it. The secret is not in it, only its SHA-256."""
 
@@ -789,6 +932,10 @@ class TokenRow(msgspec.Struct, frozen=True):
     old_until: float | None
 
 
+SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG = "$schedule", "$at", "$last", "$backfill"
+"""Tags that say what a run was started for: the schedule, the time, the last run that had succeeded, the backfill. No tag of
+an author begins with a dollar sign."""
+OCCASION_TAGS = frozenset({SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG})
 CANCEL = "$cancel"
 """The name of the signal that asks a run to cancel itself."""
 UNDO = "$undo"

@@ -44,7 +44,7 @@ from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
 from holdfast.supervisor.supervisor import Supervisor
 from holdfast.workflow import registry
-from holdfast.workflow.declaration import declarations, offered, session_of
+from holdfast.workflow.declaration import declarations, offered, schedule_sets, session_of
 from holdfast.workflow.loaded import StoredSteps, StoredWorkflows
 
 log = logging.getLogger("holdfast.node")
@@ -55,6 +55,8 @@ Then = Callable[[Any], None]
 class Node(Caller):
     agent_type: type[Agent] = Agent
     """The class of this node's agent. The simulation has one that only pretends to execute steps."""
+    declares_schedules = True
+    """Whether it publishes the schedules of its code. A simulation of one run does not."""
     _heartbeat_type = staticmethod(heartbeat_type)
     """Returns the class of its heartbeat. The simulation has one whose heart is no process."""
 
@@ -183,7 +185,7 @@ class Node(Caller):
         if self.agent is not None or self.scheduler is not None:
             self.loops.spawn(self._learn(), self._reconcile_now_and_then())
         if self.supervisor is not None:
-            self.loops.spawn(supervise(self.supervisor, self.loops))
+            self.loops.spawn(supervise(self.supervisor, self.loops, self.clock))
         if self.outbox is not None:
             self.loops.spawn(send_alerts(self.outbox, self.loops))
         self.started = True
@@ -245,6 +247,10 @@ class Node(Caller):
             ),
             **self._about,
         }
+        publishes = self.scheduler is not None and self.only is None and self.declares_schedules
+        sets = schedule_sets(self._app, session, self.namespaces) if publishes else []
+        if sets:
+            offers["schedules"] = [one.digest for one in sets]
         sent = self.environment.monotonic()
         try:
             await self.store.nodes.register(
@@ -258,6 +264,7 @@ class Node(Caller):
                 declared=declarations(self._app, session, self.namespaces)
                 if self.scheduler is not None
                 else (),
+                sets=sets,
             )
         except NameTaken:
             self._edition = edition

@@ -21,18 +21,24 @@ from holdfast.model import (
     ActOptions,
     ActVerb,
     AlertKind,
+    BackfillRow,
+    BackfillState,
     BreakerState,
     ChildUndo,
     Declaration,
     Failure,
+    FireFate,
     HoldScope,
     Level,
     LogPart,
     NewAlert,
+    NewSchedule,
     NewSignal,
     NewToken,
     Outcome,
     RunState,
+    ScheduleRow,
+    ScheduleState,
     StepState,
     TwinState,
     undo_key,
@@ -55,9 +61,13 @@ from holdfast.store.operations import (
     Save,
     Start,
 )
+from holdfast.store.schedules import DeclaredSet, NewBackfill
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
+from holdfast.times import Plan
+from holdfast.times.backfill import Filled
+from holdfast.times.decision import Decision, NewFire, Settled
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -103,6 +113,19 @@ INSERT INTO holdfast.workflows (namespace, name, version, code, origin, digest, 
 INSERT INTO holdfast.journal (actor, verb, note) VALUES ('ann', 'hold', 'long ago');
 INSERT INTO holdfast.tokens (id, name, role, namespaces, can, payloads, made_by, made_at, digest)
     VALUES ('token-2', 'ci', 'viewer', '["default"]', '[]', true, 'ann', clock_timestamp(), 'digest');
+INSERT INTO holdfast.schedules (name, origin, workflow, version, input, digest, plan, state, cursor, next_at, tzdata, created_at)
+    SELECT name, origin, 'shop.nightly', '1', '{}', 'd', '{"times":"2090-01-01"}', state, to_timestamp(1.6e9),
+           to_timestamp(next_at), '2000a', clock_timestamp()
+    FROM (VALUES ('due', '', 'active', 1.7e9), ('paused', '', 'paused', 3.7e9), ('lined', 'shop', 'active', 3.7e9),
+                 ('dropped', 'shop', 'active', 3.7e9)) made(name, origin, state, next_at);
+INSERT INTO holdfast.fires (schedule, at, fate, run_id, decided_at, last_at, ended) VALUES
+    ('due', to_timestamp(1.5e9), 'started', 'open', clock_timestamp(), to_timestamp(1.5e9), false),
+    ('due', to_timestamp(1.55e9), 'buffered', NULL, clock_timestamp(), to_timestamp(1.55e9), false),
+    ('due', to_timestamp(1.1e9), 'missed', NULL, clock_timestamp(), to_timestamp(1.1e9), true);
+INSERT INTO holdfast.backfills (id, schedule, from_at, to_at, newest_first, most, again, actor, created_at, state, ended_at) VALUES
+    ('fill-1', 'due', to_timestamp(1e9), to_timestamp(1.2e9), false, 3, 'all', 'ann', clock_timestamp(), 'running', NULL),
+    ('fill-0', 'due', to_timestamp(1e9), to_timestamp(1.2e9), false, 3, 'all', 'ann', clock_timestamp(), 'done', clock_timestamp());
+INSERT INTO holdfast.declared (origin, digest, body, first_seen) VALUES ('shop', 'before', '[]', clock_timestamp());
 INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n) VALUES ('old-joined', 'joiner', 1), ('done', 'joiner', 2),
     ('old-2', 'old-1', 1);
 INSERT INTO holdfast.signals (run_id, name, key, payload) VALUES ('done', 'paid', 'late', '1'), ('old-1', 'paid', 'late', '1');
@@ -133,7 +156,10 @@ UPDATE holdfast.alerts SET cleared_at = cleared_at - interval '10 days' WHERE cl
 UPDATE holdfast.journal SET at = at - interval '10 days' WHERE note = 'long ago';
 UPDATE holdfast.workflows SET last_at = last_at - interval '10 days' WHERE name = 'shop.old';
 UPDATE holdfast.durations SET last_at = last_at - interval '10 days' WHERE name = 'step:shop.old';
-UPDATE holdfast.acts SET created_at = created_at - interval '10 days' WHERE id = 'old'
+UPDATE holdfast.acts SET created_at = created_at - interval '10 days' WHERE id = 'old';
+UPDATE holdfast.fires SET decided_at = decided_at - interval '10 days' WHERE ended;
+UPDATE holdfast.backfills SET ended_at = ended_at - interval '10 days' WHERE id = 'fill-0';
+UPDATE holdfast.declared SET first_seen = first_seen - interval '10 days'
 """
 
 
@@ -729,6 +755,132 @@ async def revoke_token(store: Store, node: str) -> Any:
 @operation()
 async def use_token(store: Store, node: str) -> Any:
     return await store.tokens.use_token("token-2")
+
+
+# Schedules.
+
+
+def schedule(name: str, origin: str = "", times: str = "2090-01-01") -> NewSchedule:
+    plan = msgspec.json.encode(Plan(times)).decode()
+    return NewSchedule(name, "shop.nightly", "1", b"{}", b"d", plan, origin=origin)
+
+
+def planted_schedule(name: str, **fields: Any) -> ScheduleRow:
+    """A schedule as `PLANTED` has it."""
+    row = ScheduleRow(
+        name, "default", "", "shop.nightly", "1", b"{}", b"d", 0, None, None, schedule(name).plan, ScheduleState.ACTIVE,
+        "", "", 1.6e9, 1.7e9, 0, 0, 0, None, None, "2000a", 0.0,
+    )  # fmt: skip
+    return msgspec.structs.replace(row, **fields)
+
+
+def planted_backfill() -> BackfillRow:
+    span = ("fill-1", "due", 1e9, 1.2e9, False, 3, "all", BackfillState.RUNNING)
+    return BackfillRow(*span, None, 0, 0, "ann", "", 0, 0.0, None)
+
+
+@operation()
+async def create_schedule(store: Store, node: str) -> Any:
+    return await store.schedules.create_schedule(schedule("new"), node)
+
+
+@operation()
+async def replace_schedule(store: Store, node: str) -> Any:
+    return await store.schedules.create_schedule(schedule("due", times="2091-01-01"), node, replace=True)
+
+
+@operation()
+async def remove_schedule(store: Store, node: str) -> Any:
+    return await store.schedules.remove_schedule("due", node, "no longer wanted")
+
+
+@operation()
+async def pause_schedule(store: Store, node: str) -> Any:
+    paused = await store.schedules.pause_schedule("due", node, "wait")
+    return paused.state
+
+
+@operation()
+async def resume_schedule(store: Store, node: str) -> Any:
+    resumed = await store.schedules.resume_schedule("paused", node, "go on")
+    return resumed.state
+
+
+@operation()
+async def fire(store: Store, node: str) -> Any:
+    """A time starts, one that waited starts, a run is cancelled, and an alert is raised."""
+    started = NewFire(1.65e9, FireFate.STARTED, "", 1.65e9)
+    waited = NewFire(1.55e9, FireFate.STARTED, "", 1.55e9)
+    decision = Decision(
+        planted_schedule("due", cursor=1.65e9, next_at=3.7e9),
+        [started],
+        [Settled(1.55e9, 1, FireFate.STARTED, "it waited", False, False)],
+        [started, waited],
+        ["open"],
+        [("full", "too many wait")],
+    )
+    return await store.schedules.fire(EPOCH, [decision])
+
+
+@operation()
+async def fill(store: Store, node: str) -> Any:
+    starts = [NewFire(1.1e9, FireFate.STARTED, "", 1.1e9, repeat=2, backfill="fill-1")]
+    filled = Filled(starts, 1.1e9, 0, BackfillState.RUNNING)
+    return await store.schedules.fill(EPOCH, planted_backfill(), planted_schedule("due"), filled)
+
+
+@operation()
+async def end_backfill(store: Store, node: str) -> Any:
+    return await store.schedules.end_backfill(EPOCH, planted_backfill())
+
+
+@operation()
+async def stop_backfill(store: Store, node: str) -> Any:
+    stopped = await store.schedules.stop_backfill("fill-1", node)
+    return None if stopped is None else stopped.state
+
+
+@operation()
+async def add_backfill(store: Store, node: str) -> Any:
+    made = await store.schedules.add_backfill(
+        NewBackfill("fill-2", "due", 1e9, 1.2e9, True, 1, "none", node, "")
+    )
+    return made.actor
+
+
+@operation()
+async def reconcile_schedules(store: Store, node: str) -> Any:
+    lines = [schedule("lined", times="2092-01-01"), schedule("added")]
+    return await store.schedules.reconcile_schedules(
+        EPOCH, DeclaredSet("shop", "now", DeclaredSet.write(lines))
+    )
+
+
+@operation()
+async def register_with_schedules(store: Store, node: str) -> Any:
+    sets = [
+        DeclaredSet("shop", "now", DeclaredSet.write([schedule("added")])),
+        DeclaredSet("other", "none", "[]"),
+    ]
+    offers = json.dumps({"schedules": ["now", "none"]})
+    return await store.nodes.register(
+        "node-g", host="h", pid=7, roles="scheduler", offers=offers, capacity=1, lease_s=LONG_S, sets=sets
+    )
+
+
+@operation()
+async def forget_fires(store: Store, node: str) -> Any:
+    return await store.retention.forget_fires(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_backfills(store: Store, node: str) -> Any:
+    return await store.retention.forget_backfills(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_sets(store: Store, node: str) -> Any:
+    return await store.retention.forget_sets(EPOCH, late(), 100)
 
 
 # The leader.

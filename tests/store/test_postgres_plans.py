@@ -249,6 +249,32 @@ async def test_a_claim_reads_each_lane_in_the_order_of_its_index(
     assert not re.search(r"Sort Key: w\.", plan), plan
 
 
+@pytest.mark.parametrize(
+    ("verb", "indexes"),
+    [
+        ("schedule_looks", {"schedules_due", "fires_open", "runs_pkey", "backfills_running"}),
+        ("open_fires", {"fires_open", "runs_pkey"}),
+        ("fires", {"fires_pkey"}),
+        ("fires_at", {"fires_pkey", "runs_pkey"}),
+        ("move_schedules", {"schedules_pkey"}),
+        ("settle_fires", {"fires_open"}),
+        ("old_fires", {"fires_decided"}),
+        ("schedules_of", {"schedules_origin"}),
+    ],
+)
+async def test_schedules_are_found_by_index(
+    session: psycopg.Connection, verb: str, indexes: set[str]
+) -> None:
+    """What a pass of the leader asks reads ranges of indexes."""
+    session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
+    session.execute("SET enable_bitmapscan = off")
+    session.execute("SET enable_hashjoin = off")
+    session.execute("SET enable_mergejoin = off")
+    plan = planned(session, STATEMENTS[verb])
+    assert not re.search(r"Seq Scan on (runs|fires|schedules|backfills)", plan), plan
+    assert set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+)", plan)) == indexes, plan
+
+
 @pytest.mark.parametrize("verb", ["fire_timers", "claim_steps"])
 async def test_what_is_not_due_is_not_read(session: psycopg.Connection, verb: str) -> None:
     """However many timers are not due yet and steps back off, the time bounds the index range and is not a filter over

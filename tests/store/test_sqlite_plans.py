@@ -38,6 +38,9 @@ BY_INDEX_ALONE = {
     "overlong_steps": {"steps_held"},
     "idle_twins": {"twins_live"},
     "breaker_looks": {"steps_held"},
+    "schedule_looks": {"schedules_due"},
+    "gone_schedules": {"schedules_due"},
+    "other_tzdata": {"schedules_due"},
 }
 """Statements that read a whole partial index, which has only rows that wait."""
 TABLES = {
@@ -53,6 +56,9 @@ TABLES = {
     "r",
     "twins",
     "t",
+    "schedules",
+    "fires",
+    "f",
 }
 
 
@@ -136,6 +142,9 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("alerts_in", "alerts_in (namespace=?)"),
         ("open_alerts_in", "alerts_open_in (namespace=?)"),
         ("acts_in", "acts_in (namespace=?)"),
+        ("fires", "PRIMARY KEY (schedule=? AND at<?)"),
+        ("old_fires", "fires_decided (decided_at<?)"),
+        ("backfills", "backfills_of (schedule=?)"),
         ("outrun_step", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("landmarks", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],

@@ -11,7 +11,7 @@ from holdfast.bench.driver import Bench, check_recorded, drive, hosted
 from holdfast.bench.figures import Figure, figure, percentile
 from holdfast.bench.latency import latency
 from holdfast.client import Holdfast
-from holdfast.http.serving import Address, serving
+from holdfast.http.listener import Address, serving
 
 CHAIN = 10
 ROUNDS, QUICK_ROUNDS = 5, 2

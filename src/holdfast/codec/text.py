@@ -40,6 +40,9 @@ def stored_text(value: object, what: str, most: int = NOTE_MAX_CHARS) -> str:
 def stored_tags(tags: Mapping[Any, Any], what: str) -> dict[str, str]:
     if len(tags) > TAGS_MAX:
         raise InvalidInput(f"{what}: {len(tags):,} tags are more than the {TAGS_MAX} a run may have")
+    for key in tags:
+        if str(key).startswith("$"):
+            raise InvalidInput(f"{what}: the name of a tag does not begin with $, as {str(key)[:50]!r} does")
     return {
         stored_text(str(key), what, TAG_MAX_CHARS): stored_text(str(value), what, TAG_MAX_CHARS)
         for key, value in tags.items()

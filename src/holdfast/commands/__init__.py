@@ -62,6 +62,7 @@ SECTIONS = {
             "List the steps in quarantine, and release, skip or fail all that are alike.",
         ),
         "acts": ("acts", "List acts on many runs, and carry out, follow or stop one."),
+        "schedules": ("schedules", "List schedules, and preview, pause, run, create or backfill one."),
         "tokens": ("tokens", "List the tokens of servers, and make, rotate or revoke one."),
         "prune": ("prune", "Remove runs that ended long ago."),
         "migrate": ("operators", "Bring the store's schema up to date."),

@@ -117,6 +117,7 @@ class Decider:
         "payload_max",
         "run_id",
         "seq",
+        "tags",
         "waiting",
         "workflow",
     )
@@ -138,6 +139,7 @@ class Decider:
         fence: int = 0,
         on_bug: OnBug = DEFAULT.on_bug,
         is_child: bool = False,
+        tags: str | None = None,
     ) -> None:
         """`inherited` is what this run takes over from the run that it retries, and `resumed_at` is when it goes on.
         What the code logs is kept within `log_limits`, under the `fence` that the run's owner has. `on_bug` counts if
@@ -152,6 +154,8 @@ class Decider:
         self.waiting: dict[int, Wait] = {}
         self._input = input
         self.deadline = deadline
+        self.tags = tags
+        """The run's tags, as JSON. Those of a run that was begun here are not known: only schedules use them."""
         self._deadline: Wait | None = None
         self.last_n = base_n
         root = "" if generation == 1 else f"@{generation}"
@@ -219,6 +223,7 @@ class Decider:
             fence=run.fence,
             on_bug=on_bug,
             is_child=run.parent_id is not None,
+            tags=run.tags,
         )
 
     # What the owner of the run calls.

@@ -7,7 +7,7 @@ exact: nothing is authorised by how an address looks.
 from __future__ import annotations
 
 from holdfast.access import Act
-from holdfast.http import acts, agents, runs, streams, tokens
+from holdfast.http import acts, agents, runs, schedules, streams, tokens
 from holdfast.http import operators as store
 from holdfast.http.call import Route, Size
 from holdfast.wire import agents as door
@@ -17,7 +17,7 @@ MADE = {201: "made", 200: "it was there before"}
 WAITED = {200: "the run", 304: "nothing has changed since the mark in If-None-Match"}
 MARKED = {200: "done", 304: "nothing has changed since the mark in If-None-Match"}
 STARTED = {201: "started", 200: "the same run had been started before"}
-R, A = "/v1/runs/{run}", "/v1/agents/{agent}"
+R, A, S = "/v1/runs/{run}", "/v1/agents/{agent}", "/v1/schedules/{schedule}"
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -65,6 +65,27 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{R}/skip", Act.STEER, "Count an undo that gave up as done by hand", runs.skip, answers.State, requests.Skip),
     Route("POST", f"{R}/fork", Act.STEER, "Start a new run from what this one recorded, with edits", runs.fork, answers.Forked,
           requests.Fork, statuses={201: "started"}, size=Size.PAYLOAD),
+    Route("GET", "/v1/schedules", Act.READ, "List schedules, by name", schedules.schedules, answers.Schedules,
+          query=schedules.SchedulesQuery),
+    Route("POST", "/v1/schedules", Act.STEER, "Make a schedule", schedules.create, answers.Schedule, requests.NewSchedule,
+          statuses=MADE, size=Size.PAYLOAD),
+    Route("GET", S, Act.READ, "Show a schedule", schedules.schedule, answers.Schedule),
+    Route("GET", f"{S}/preview", Act.READ, "List the next times of a schedule", schedules.preview, answers.Preview,
+          query=schedules.PreviewQuery),
+    Route("GET", f"{S}/fires", Act.READ, "List what became of the times of a schedule, newest first", schedules.fires,
+          answers.Fires, query=schedules.FiresQuery),
+    Route("POST", f"{S}/pause", Act.STEER, "Let a schedule decide nothing until it is resumed", schedules.pause,
+          answers.Schedule, requests.Noted),
+    Route("POST", f"{S}/resume", Act.STEER, "Let a paused schedule go on", schedules.resume, answers.Schedule, requests.Noted),
+    Route("POST", f"{S}/run", Act.STEER, "Run a schedule now", schedules.run, answers.Fire, requests.RunNow),
+    Route("POST", f"{S}/remove", Act.STEER, "Remove a schedule that somebody made", schedules.remove, answers.Schedule,
+          requests.Noted),
+    Route("GET", f"{S}/backfills", Act.READ, "List the newest backfills of a schedule", schedules.backfills, answers.Backfills),
+    Route("POST", f"{S}/backfills", Act.STEER, "Run times of a schedule that have not run, or run them again",
+          schedules.backfill, answers.BackfillAnswer, requests.NewBackfill,
+          statuses={201: "begun", 200: "what it would do"}),
+    Route("POST", f"{S}/backfills/{{backfill}}/stop", Act.STEER, "Stop a backfill", schedules.stop_backfill, answers.Backfill,
+          requests.Nothing),
     Route("GET", "/v1/workflows", Act.READ_WORKFLOWS, "List the workflows that code has declared", store.workflows,
           answers.Workflows, statuses=MARKED, headers=("If-None-Match",), needs_namespace=False),
     Route("GET", "/v1/workflows/{name}", Act.READ_WORKFLOWS, "Show the versions of a workflow, with their schemas",

@@ -604,6 +604,7 @@ class Scheduler:
             fence=owned.fence,
             on_bug=self._config.on_bug,
             is_child=owned.parent_id is not None,
+            tags=old.tags,
         )
         owned.inbox.clear()
         owned.pending.clear()

@@ -8,6 +8,7 @@ from holdfast.model import Declaration, NodeRow
 from holdfast.store.bell import Bell
 from holdfast.store.database import Part, Session, look, transaction
 from holdfast.store.origins import Offers
+from holdfast.store.schedules import DeclaredSet, declare_sets
 from holdfast.store.verbs import Verb
 from holdfast.store.workflows import declare
 
@@ -27,6 +28,7 @@ class Nodes(Part):
         capacity: int,
         lease_s: float,
         declared: Sequence[Declaration] = (),
+        sets: Sequence[DeclaredSet] = (),
     ) -> None:
         """Write the node's row, with a lease that begins now, and what its code declares. A node whose code has changed
         may register again. Its lease stays as it is then.
@@ -35,7 +37,7 @@ class Nodes(Part):
         `origins`).
         """
         self._database.processes.take(node)
-        await self._register(node, (host, pid, roles, offers, capacity, lease_s), declared)
+        await self._register(node, (host, pid, roles, offers, capacity, lease_s), declared, sets)
 
     @transaction
     async def _register(
@@ -44,9 +46,11 @@ class Nodes(Part):
         node: str,
         columns: tuple[str, int, str, str, int, float],
         declared: Sequence[Declaration],
+        sets: Sequence[DeclaredSet],
     ) -> None:
         offers = Offers.read(columns[3])
         await declare(session, self._database.processes, node, offers, declared)
+        await declare_sets(session, sets)
         await session.run(Verb.register, node, *columns, offers.code)
 
     @property

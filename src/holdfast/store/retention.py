@@ -139,6 +139,18 @@ class Retention(Part):
         """Remove declarations that nobody has made since `before` and no live node has loaded. Return how many."""
         return await self._forget(epoch, Verb.old_workflows, Verb.forget_workflows, before, limit)
 
+    async def forget_fires(self, epoch: int, before: float, limit: int) -> int:
+        """Remove what became of times of schedules, if it was decided before `before` and has ended. Return how many."""
+        return await self._forget(epoch, Verb.old_fires, Verb.forget_fires, before, limit)
+
+    async def forget_backfills(self, epoch: int, before: float, limit: int) -> int:
+        """Remove backfills that ended before `before`. Return how many."""
+        return await self._forget(epoch, Verb.old_backfills, Verb.forget_backfills, before, limit)
+
+    async def forget_sets(self, epoch: int, before: float, limit: int) -> int:
+        """Remove sets of schedules that were first seen before `before` and that no live node has. Return how many."""
+        return await self._forget(epoch, Verb.old_sets, Verb.forget_sets, before, limit)
+
     async def _forget(self, epoch: int, find: Verb, forget: Verb, before: float, limit: int) -> int:
         return (
             await self._forget_old(epoch, find, forget, before, limit)

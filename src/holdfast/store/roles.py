@@ -18,6 +18,7 @@ from holdfast.store.leader import Leader
 from holdfast.store.nodes import Nodes
 from holdfast.store.quarantine import LeaderQuarantine
 from holdfast.store.retention import Retention
+from holdfast.store.schedules import LeaderSchedules
 from holdfast.store.twins import AgentTwins, LeaderTwins
 
 
@@ -56,6 +57,9 @@ class SupervisorStore(Protocol):
 
     @property
     def retention(self) -> Retention: ...
+
+    @property
+    def schedules(self) -> LeaderSchedules: ...
 
     @property
     def agents(self) -> Lanes: ...

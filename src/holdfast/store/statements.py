@@ -25,8 +25,8 @@ NOUNS: dict[str, tuple[str, str]] = {
     name.removesuffix("Row"): (module, name)
     for module, names in {
         MODEL: (
-            "ActRow ActRun Alert Attempt Breaker Declaration Delivery Hold JournalEntry LogRow NodeRow Quarantined "
-            "RunRow SignalRow StepRow TokenRow Twin"
+            "ActRow ActRun Alert Attempt BackfillRow Breaker Declaration Delivery FireRow Hold JournalEntry LogRow NodeRow "
+            "Quarantined RunRow ScheduleRow SignalRow StepRow TokenRow Twin"
         ),
         ANSWERS: "ClaimedStep LostStep SeenNode",
     }.items()

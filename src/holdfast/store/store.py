@@ -17,6 +17,7 @@ from holdfast.store.reads import Reads
 from holdfast.store.remotes import Remotes
 from holdfast.store.retention import Retention
 from holdfast.store.schedulers import Schedulers
+from holdfast.store.schedules import Schedules
 from holdfast.store.tokens import Tokens
 from holdfast.store.twins import Twins
 from holdfast.store.workflows import Workflows
@@ -39,6 +40,7 @@ class Store:
         self.remotes = Remotes(database)
         self.retention = Retention(database)
         self.schedulers = Schedulers(database)
+        self.schedules = Schedules(database)
         self.tokens = Tokens(database)
         self.twins = Twins(database)
         self.workflows = Workflows(database)

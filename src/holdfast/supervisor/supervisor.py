@@ -21,6 +21,7 @@ from holdfast.supervisor.pools import watch_pools
 from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import end_overdue, reclaim_lost
 from holdfast.supervisor.retention import Forgetting, Pruning
+from holdfast.supervisor.schedules import Scheduling
 from holdfast.supervisor.stragglers import Stragglers
 
 
@@ -47,6 +48,8 @@ class Supervisor:
         self._forgetting = Forgetting(store.retention, config)
         self._hedging = Hedging(store, environment, config)
         self._stragglers = Stragglers(store, environment, config)
+        self._scheduling = Scheduling(store, config)
+        self._reviewed_at = 0.0
         self._acts = ActKeeper(store.acts, node, config, ring)
         self.breakers_changed = False
         """True after a breaker changed, so that agents should look. The loop that rings their bell sets it back."""
@@ -58,6 +61,11 @@ class Supervisor:
         """The epoch in which this node believes it leads; None if it stands by."""
         return self._leadership.epoch
 
+    @property
+    def next_at(self) -> float | None:
+        """When the next schedule is due, by the store's clock. None if none is, or this node does not lead."""
+        return None if self.epoch is None else self._scheduling.next_at
+
     async def tick(self) -> int:
         """Do one pass over every duty. Return how many things were mended, so that the caller can ring the bells."""
         at = self._environment.monotonic()
@@ -68,6 +76,7 @@ class Supervisor:
         if taken_over is not None:
             await raise_succession(self._store, taken_over)
         remedied = await self._recover(epoch)
+        remedied += await self._scheduling.fire(epoch)
         if at - self._tidied_at > self._config.leader_lease_s:
             self._tidied_at = at
             remedied += await self._tidy(epoch, at)
@@ -97,6 +106,10 @@ class Supervisor:
         await clear_released(store, epoch, config)
         await self._stragglers.watch(epoch, now)
         await watch_pools(store, epoch, config)
+        await self._scheduling.reconcile(epoch)
+        if at - self._reviewed_at > config.prune_every_s:
+            self._reviewed_at = at
+            await self._scheduling.watch(epoch, now)
         await self._pruning.prune(epoch, now)
         await self._forgetting.forget(epoch, at, now)
         return closed

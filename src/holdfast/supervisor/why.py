@@ -12,8 +12,11 @@ from typing import Any
 from holdfast.config import DEFAULT
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.model import (
+    AT_TAG,
+    BACKFILL_TAG,
     CANCEL,
     DEADLINE,
+    SCHEDULE_TAG,
     UNDO_PREFIX,
     Breaker,
     BreakerState,
@@ -39,7 +42,20 @@ def explain(facts: Facts) -> str:
     from."""
     run = facts.run
     origin = f" It was forked from {quoted(run.forked_from)}." if run.forked_from is not None else ""
-    return _explained(facts) + origin
+    return _explained(facts) + origin + _occasion(run)
+
+
+def _occasion(run: RunRow) -> str:
+    """Say what an open run was started for."""
+    if run.tags is None or SCHEDULE_TAG not in run.tags or run.state in RUN_ENDED:
+        return ""
+    tags = parsed(run.tags)
+    if SCHEDULE_TAG not in tags:
+        return ""
+    by = f" by backfill {tags[BACKFILL_TAG]}" if BACKFILL_TAG in tags else ""
+    return (
+        f" It was started{by} for the time {tags.get(AT_TAG)} of schedule {quoted(str(tags[SCHEDULE_TAG]))}."
+    )
 
 
 def _explained(facts: Facts) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from holdfast.codec import describe_error
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, DEADLINE, RunRow, StepKind
+from holdfast.model import CANCEL, DEADLINE, OCCASION_TAGS, RunRow, StepKind
 from holdfast.terminal import output, wording
 from holdfast.terminal.page import Page
 from holdfast.terminal.screen import Screen, Text, payload, styled_state
@@ -81,7 +81,9 @@ def _facts(page: Page) -> Table:
     fact("eta", wording.left(page.outlook.eta))
     if run.deadline is not None and run.state not in RUN_ENDED:
         fact("deadline", f"in {wording.span(run.deadline - page.now)}")
-    fact("tags", ", ".join(f"{key}={value}" for key, value in wording.plain_object(run.tags).items()))
+    tags = wording.plain_object(run.tags)
+    fact("tags", ", ".join(f"{key}={value}" for key, value in tags.items() if key not in OCCASION_TAGS))
+    fact("for", wording.occasion(tags))
     fact("parent", run.parent_id)
     fact("started by", run.started_by)
     fact("retry of", run.retry_of)

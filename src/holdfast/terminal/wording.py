@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.codec import describe_error
@@ -13,8 +13,11 @@ from holdfast.glyphs import COLOURS as COLOURS  # noqa: PLC0414  the commands fi
 from holdfast.glyphs import GLYPHS as GLYPHS  # noqa: PLC0414  the commands find it here
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
+    AT_TAG,
+    BACKFILL_TAG,
     CANCEL,
     DEADLINE,
+    SCHEDULE_TAG,
     UNDO_PREFIX,
     Answered,
     Attempt,
@@ -61,6 +64,14 @@ def plain_object(raw: bytes | str | None) -> dict[str, Any]:
     """Return a payload that should be an object, as `plain_value` does."""
     found = plain_value(raw) or {}
     return found if isinstance(found, dict) else {BROKEN: found}
+
+
+def occasion(tags: Mapping[str, Any]) -> str:
+    """Say what a run was started for, by its tags. Empty: no schedule started it."""
+    if SCHEDULE_TAG not in tags:
+        return ""
+    by = f", by backfill {tags[BACKFILL_TAG]}" if BACKFILL_TAG in tags else ""
+    return f"schedule {tags[SCHEDULE_TAG]}, its time {tags.get(AT_TAG, '?')}{by}"
 
 
 def json_text(value: Any) -> str:

@@ -130,7 +130,7 @@ class Sim:
     def stage(self) -> Stage:
         """The simulated world that the test runs in: see `holdfast.testing.stage`."""
         if not self._stages:
-            self._stages.append(Stage(self._settings.seed, self._perform))
+            self._stages.append(Stage(self._settings.seed, self._perform, schedules=True))
         return self._stages[0]
 
     def close(self) -> None:

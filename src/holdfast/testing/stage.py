@@ -175,6 +175,7 @@ class _StageNode(Node):
 
 class _StageProcess(Process):
     perform: Perform
+    plays_schedules: bool
 
     def _new_node(self, store: Store) -> Node:
         node = _StageNode(
@@ -186,6 +187,7 @@ class _StageProcess(Process):
         )
         assert isinstance(node.agent, PretendingAgent)
         node.agent.process, node.agent.perform = self, self.perform
+        node.declares_schedules = self.plays_schedules
         return node
 
 
@@ -208,6 +210,8 @@ class Activity(NamedTuple):
     """When a workflow's next wait ends."""
     deadline: float | None = None
     """When the next run reaches its deadline."""
+    schedule: float | None = None
+    """When the next schedule is due."""
 
 
 class Stage:
@@ -219,7 +223,10 @@ class Stage:
         faults: Faults | None = None,
         past: Past | None = None,
         opened: int = 0,
+        schedules: bool = False,
     ) -> None:
+        """With `schedules`, the schedules of the code are played, too."""
+        self.plays_schedules = schedules
         self.world = _StageWorld(seed, config=CALM, faults=faults, past=past)
         self.loop = self.world.loop
         self.perform = perform
@@ -259,7 +266,7 @@ class Stage:
                 _abandon_runs(self.process)
             self.opened += 1
             made = _StageProcess(self.world, f"node-{self.opened}")
-            made.perform = self.perform
+            made.perform, made.plays_schedules = self.perform, self.plays_schedules
             self.world.processes.append(made)
             self.process = made
             opening = self._until_done(made, made.open())
@@ -472,9 +479,11 @@ async def _look_at(store: Store, now: float) -> Activity:
                 waits = True
         busy |= not waits  # a run that waits for nothing is about to go on, or to end
         busy |= any(signal.delivered_seq is None for signal in await store.reads.signals(run.id))
-    busy |= any(at <= now for at in (*ready, *timers, *deadlines))
-    return Activity(busy, min(ready, default=None), min(timers, default=None), min(deadlines, default=None))
+    looks = await store.schedules.schedule_looks("", 1)
+    busy |= any(at <= now for at in (*ready, *timers, *deadlines)) or bool(looks.names or looks.backfills)
+    earliest = (min(times, default=None) for times in (ready, timers, deadlines))
+    return Activity(busy, *earliest, looks.next_at)
 
 
 def _earliest(look: Activity) -> float | None:
-    return min((at for at in (look.back_off, look.timer, look.deadline) if at is not None), default=None)
+    return min((at for at in look[1:] if at is not None), default=None)

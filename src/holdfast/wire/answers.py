@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from holdfast.model import BreakerState, Ending, HoldScope, RunState, StepKind, StepState
+from holdfast.model import (
+    BackfillState,
+    BreakerState,
+    Ending,
+    FireFate,
+    HoldScope,
+    RunState,
+    ScheduleState,
+    StepKind,
+    StepState,
+)
 from holdfast.wire.problems import Problem
 
 
@@ -567,6 +577,114 @@ class TokenMade(msgspec.Struct):
 class TokenRevoked(msgspec.Struct):
     revoked: bool
     """False if it was revoked before."""
+
+
+class Schedule(msgspec.Struct, kw_only=True):
+    """A schedule. `plan` is what is written about its times and policies."""
+
+    name: str
+    ref: str
+    namespace: str
+    workflow: str
+    version: str
+    origin: str | None
+    """The application whose code declares it. None: somebody made it."""
+    state: ScheduleState
+    note: str
+    actor: str
+    times: str
+    tz: str
+    plan: Raw
+    next_at: datetime | None
+    """When its next time starts, with the jitter."""
+    decided_until: datetime
+    """All its times up to this one have a fate."""
+    open: list[str]
+    """Its runs that have not ended."""
+    waiting: list[datetime]
+    """Times that wait for an open run to end."""
+    failures: int
+    started: int
+    last_run: str | None
+    """The run of the newest time that has succeeded."""
+    priority: int
+    tags: dict[str, str]
+    input: Raw = msgspec.field(default_factory=_null)
+    created_at: datetime
+
+
+class Schedules(msgspec.Struct):
+    items: list[Schedule]
+
+
+class Fire(msgspec.Struct, kw_only=True):
+    """What became of a time of a schedule, or of `times` of them that were missed together."""
+
+    at: datetime
+    repeat: int
+    fate: FireFate
+    run: str | None
+    why: str
+    backfill: str | None
+    decided_at: datetime
+    last_at: datetime
+    times: int
+
+
+class Fires(msgspec.Struct):
+    items: list[Fire]
+
+
+class Upcoming(msgspec.Struct):
+    at: datetime
+    """The time, in the schedule's zone."""
+    starts_at: datetime
+    """With the jitter."""
+    note: str
+    """Why it is left out, or what is to be known about it."""
+
+
+class Preview(msgspec.Struct):
+    items: list[Upcoming]
+
+
+class Backfill(msgspec.Struct, kw_only=True):
+    id: str
+    schedule: str
+    from_at: datetime
+    to_at: datetime
+    newest_first: bool
+    most: int
+    again: str
+    state: BackfillState
+    started: int
+    passed: int
+    """How many times were left alone, because they had run before."""
+    actor: str
+    note: str
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class Backfills(msgspec.Struct):
+    items: list[Backfill]
+
+
+class BackfillTime(msgspec.Struct):
+    """What a backfill would do with a time."""
+
+    at: datetime
+    exists: str
+    """What became of it so far. Empty: nothing."""
+    run: str | None
+    """The run that would start. None: the time is left alone."""
+
+
+class BackfillAnswer(msgspec.Struct):
+    """A backfill that was begun, or with `dry_run` what it would do."""
+
+    backfill: Backfill | None
+    times: list[BackfillTime]
 
 
 class Drawing(msgspec.Struct):

@@ -45,6 +45,7 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.Unauthenticated: "unauthenticated",
     errors.Forbidden: "forbidden",
     errors.UnknownRun: "unknown",
+    errors.UnknownSchedule: "unknown",
     errors.UnknownWorkflow: "unknown",
     errors.UnknownSignal: "invalid",
     errors.UnknownUpdate: "invalid",

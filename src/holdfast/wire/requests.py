@@ -113,6 +113,62 @@ class HoldPlace(Strict):
     note: Note = ""
 
 
+Moment = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class CalendarDays(Strict):
+    name: Name
+    days: Annotated[list[Moment], Meta(min_length=1, max_length=10_000)]
+    until: Moment
+
+
+class NewSchedule(Strict):
+    """A schedule. `times` is a cron expression, an interval such as 15m, a date, or several joined by |. Times without an
+    offset are local times in `tz`."""
+
+    name: Name
+    workflow: Name
+    times: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    input: Raw = msgspec.field(default_factory=_nothing)
+    version: Name | None = None
+    tz: Name = "UTC"
+    skip: CalendarDays | None = None
+    only: CalendarDays | None = None
+    shift: Literal["next", "previous"] | None = None
+    anchor: Moment | None = None
+    start: Moment | None = None
+    end: Moment | None = None
+    count: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+    overlap: Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow"] = "skip"
+    missed: Literal["skip", "once"] | Annotated[int, Meta(ge=1, le=1000)] = "once"
+    window_s: Annotated[float, Meta(ge=60, le=2_678_400)] = 86_400.0
+    jitter_s: Annotated[float, Meta(ge=0, le=31_622_400)] = 0.0
+    pause_after: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    tags: Tags = {}
+    priority: Priority | None = None
+    timeout_s: Seconds | None = None
+    replace: bool = False
+    """Change the schedule that has this name."""
+
+
+class RunNow(Strict):
+    anyway: bool = False
+    """Start it whatever is open."""
+    note: Note = ""
+
+
+class NewBackfill(Strict, rename={"from_": "from"}):
+    from_: Moment
+    to: Moment
+    newest_first: bool = False
+    most: Annotated[int, Meta(ge=1, le=1000)] = 3
+    """How many of its runs may be open at once."""
+    again: Literal["none", "failed", "all"] = "none"
+    """Which times run again that have run before."""
+    dry_run: bool = False
+    note: Note = ""
+
+
 class ResolveSkip(Strict):
     note: Note = ""
     result: Raw = msgspec.field(default_factory=_null)

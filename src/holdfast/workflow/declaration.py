@@ -14,6 +14,7 @@ import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
+from hashlib import blake2b
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -23,9 +24,10 @@ import msgspec
 from holdfast.codec.schema import ANYTHING, Schema, check, data_option, schema_of
 from holdfast.environment import Environment
 from holdfast.errors import DefinitionError, InvalidInput, RunError, UnknownSignal, UnknownUpdate
-from holdfast.model import Declaration
+from holdfast.model import DEFAULT_NAMESPACE, Declaration, NewSchedule
 from holdfast.namespaces import DEFAULT_ONLY, Namespaces, stored
 from holdfast.store.origins import Offers, Source
+from holdfast.store.schedules import DeclaredSet
 from holdfast.workflow import registry
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step, step
@@ -128,6 +130,35 @@ def declarations(app: str | None, session: str, namespaces: Namespaces = DEFAULT
         for one in registry.workflows.values()
         for namespace in namespaces.names
     ]
+
+
+def schedule_sets(app: str | None, session: str, namespaces: Namespaces = DEFAULT_ONLY) -> list[DeclaredSet]:
+    """Return the sets of schedules that the modules here declare in each of the node's namespaces, also those that
+    declare none: they may have had some. A module that is not loaded here says nothing. A node for all namespaces
+    declares them in `default`."""
+    lines: dict[str, list[NewSchedule]] = {}
+    for namespace in (DEFAULT_NAMESPACE,) if namespaces.is_all else namespaces.names:
+        for one in registry.workflows.values():
+            lines.setdefault(_set_of(one, one.place.module, app, session, namespace), [])
+        for line in registry.schedules.values():
+            origin = _set_of(line.workflow, line.module, app, session, namespace)
+            lines.setdefault(origin, []).append(_within(namespace, line.new(origin)))
+    return [_declared_set(origin, DeclaredSet.write(found)) for origin, found in lines.items()]
+
+
+def _set_of(workflow: Workflow[Any, Any], module: str, app: str | None, session: str, namespace: str) -> str:
+    """Return who declares the schedules of a module: the application, and the module in it."""
+    return stored(namespace, f"{workflow.place.origin(app, session)} ({module})")
+
+
+def _within(namespace: str, new: NewSchedule) -> NewSchedule:
+    """Return a schedule of this namespace."""
+    names = {"name": stored(namespace, new.name), "workflow": stored(namespace, new.workflow)}
+    return msgspec.structs.replace(new, namespace=namespace, **names)
+
+
+def _declared_set(origin: str, body: str) -> DeclaredSet:
+    return DeclaredSet(origin, blake2b(f"{origin}\0{body}".encode(), digest_size=8).hexdigest(), body)
 
 
 @lru_cache(maxsize=1)

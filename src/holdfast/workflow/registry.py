@@ -9,6 +9,7 @@ from holdfast.codec.exceptions import add_module
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
+    from holdfast.workflow.every import Line
     from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
     from holdfast.workflow.update import Update
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 steps: dict[str, Step[Any, Any]] = {}
 workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
+schedules: dict[str, Line] = {}
+"""By name."""
 signals: WeakSet[Signal[Any]] = WeakSet()
 """Every signal that some code still has, and could wait for."""
 updates: WeakSet[Update[Any, Any]] = WeakSet()
@@ -68,6 +71,21 @@ def register_workflow(workflow: Workflow[Any, Any]) -> None:
     key = (workflow.name, workflow.version)
     _admit(workflows.get(key), workflow)
     workflows[key] = workflow
+
+
+def register_schedule(line: Line) -> None:
+    """Accept a line, or the same one again, which is a reload. Two lines need two names."""
+    known = schedules.get(line.name)
+    if (
+        known is not None
+        and (known.unit is line.unit or known.module != line.module)
+        and known.place != line.place
+    ):
+        raise DefinitionError(
+            f"{line.place}: there is a schedule {line.name!r} already, in {known.place}: give one of them every(name=…)"
+        )
+    schedules[line.name] = line
+    _changed()
 
 
 def find_workflow(name: str) -> Workflow[Any, Any]:
