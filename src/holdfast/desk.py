@@ -919,7 +919,11 @@ class LocalDesk:
         sent = await nouns.deliveries([alert.id for alert in found])
         return [
             AlertSeen(
-                msgspec.structs.replace(shown_row(namespace, one), key=shown_text(namespace, one.key)),
+                msgspec.structs.replace(
+                    shown_row(namespace, one),
+                    key=shown_text(namespace, one.key),
+                    message=shown_text(namespace, one.message),
+                ),
                 shown_text(namespace, in_words(one)),
                 [each for each in sent if each.alert_id == one.id],
             )

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
-from holdfast.errors import InvalidInput, StoreUnreachable
+from holdfast.errors import HoldfastError, InvalidInput, StoreUnreachable
 from holdfast.filters import run_filter
 from holdfast.model import DEFAULT_NAMESPACE, RunState
 from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces, given_namespaces
@@ -344,7 +344,11 @@ async def opened(url: str) -> AsyncIterator[Holdfast]:
     store."""
     demand_file(url)
     async with Holdfast(url, roles=(), namespace=chosen_namespaces()) as hf:
-        yield hf
+        try:
+            yield hf
+        except HoldfastError as error:
+            error.args = tuple(hf.shown_text(one) if isinstance(one, str) else one for one in error.args)
+            raise
 
 
 def demand_file(url: str) -> None:
