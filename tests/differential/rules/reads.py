@@ -90,18 +90,20 @@ class Reads(Asking):
         self._alike("holds", lambda s: s.store.gates.holds())
         self._alike("breaker_looks", lambda s: s.store.gates.breaker_looks(WINDOW_H * HOUR))
         for namespace in (None, "default", "other"):
-            self._alike("quarantine", lambda s, at=namespace: s.store.quarantine.quarantine(limit, at))
-            self._alike("alerts", lambda s, at=namespace: s.store.alerts.alerts(limit, at))
-            self._alike("open_alerts", lambda s, at=namespace: s.store.alerts.open_alerts(limit, at))
-            self._alike(
-                "journal", lambda s, at=namespace: s.store.reads.journal(None, ALL, at), ordered=False
-            )
+            self._read_in(namespace, limit)
         self._alike("durations", lambda s: s.store.durations.durations(), ordered=False)
         self._alike("durations", lambda s: s.store.durations.durations(["step:ship", "none"]), ordered=False)
         self._same(self.spec.open_alerts_of(kind, limit), lambda s: self._of_a_kind(s, kind, limit))
         self._alike("unrouted_alerts", lambda s: s.store.alerts.unrouted_alerts(limit))
         self._alike("deliveries", self._deliveries)
         self._alike("failures", lambda s: s.store.alerts.failures(ALL), ordered=False)
+
+    def _read_in(self, at: str | None, limit: int) -> None:
+        """Read what is listed in one namespace, or in all."""
+        self._alike("quarantine", lambda s: s.store.quarantine.quarantine(limit, at))
+        self._alike("alerts", lambda s: s.store.alerts.alerts(limit, at))
+        self._alike("open_alerts", lambda s: s.store.alerts.open_alerts(limit, at))
+        self._alike("journal", lambda s: s.store.reads.journal(None, ALL, at), ordered=False)
 
     @staticmethod
     async def _of_a_kind(subject: Subject, kind: AlertKind, limit: int) -> list[str]:
