@@ -91,6 +91,8 @@ from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
 from holdfast.workflow.workflow import Workflow
 
+WHOLE_STORE = ""
+"""The namespace of alerts and entries of the journal that are about the store as a whole."""
 KEYED = "key~"
 """The id of a run that was started with a key begins with this."""
 KEY_CHARS = 26
@@ -1045,11 +1047,17 @@ class LocalDesk:
         """Return open alerts, newest first, or also those that are cleared."""
         who.demand(Act.READ)
         nouns, namespace = self._store.alerts, who.namespace
-        found = await (nouns.alerts(limit, namespace) if everything else nouns.open_alerts(limit, namespace))
+        read = nouns.alerts if everything else nouns.open_alerts
+        found = [alert for one in _listed_in(who) for alert in await read(limit, one)]
+        found = sorted(found, key=lambda alert: alert.id, reverse=True)[:limit]
         sent = await nouns.deliveries([alert.id for alert in found])
         return [
             AlertSeen(
-                msgspec.structs.replace(shown_row(namespace, one), key=shown_text(namespace, one.key)),
+                msgspec.structs.replace(
+                    shown_row(namespace, one),
+                    key=shown_text(namespace, one.key),
+                    message=shown_text(namespace, one.message),
+                ),
                 shown_text(namespace, in_words(one)),
                 [each for each in sent if each.alert_id == one.id],
             )
@@ -1059,11 +1067,16 @@ class LocalDesk:
     async def clear_alert(self, who: Identity, alert: int) -> bool:
         """Clear an alert. Return False if it is not open."""
         who.demand(Act.STEER)
-        return await self._store.alerts.clear_alert(alert, who.actor, who.namespace)
+        for namespace in _listed_in(who):
+            if await self._store.alerts.clear_alert(alert, who.actor, namespace):
+                return True
+        return False
 
     async def journal(self, who: Identity, limit: int) -> list[JournalEntry]:
         who.demand(Act.AUDIT)
-        return _entries(who, await self._store.reads.journal(None, limit, who.namespace))
+        read = self._store.reads.journal
+        found = [entry for one in _listed_in(who) for entry in await read(None, limit, one)]
+        return _entries(who, sorted(found, key=lambda entry: entry.id, reverse=True)[:limit])
 
     # --- acts on many runs --------------------------------------------------------------------------------------------
 
@@ -1167,6 +1180,14 @@ def _schema(text: str) -> Schema:
     """Return a published schema, which is not changed. Many starts are checked by one."""
     found: Schema = msgspec.json.decode(text)
     return found
+
+
+def _listed_in(who: Identity) -> list[str | None]:
+    """Return where to read what is listed for an identity. Who has all namespaces also sees what is said about the store
+    as a whole, which is in none. None stands for all of it."""
+    if who.namespace is None or not who.has_all:
+        return [who.namespace]
+    return [who.namespace, WHOLE_STORE]
 
 
 def _entries(who: Identity, rows: list[JournalEntry]) -> list[JournalEntry]:

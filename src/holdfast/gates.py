@@ -179,6 +179,7 @@ class Gates:
     ) -> tuple[HoldScope, str]:
         """Return what is meant. Everything in a namespace is that namespace, and nobody can name another one."""
         scope, given = only_scope(workflow, step, dependency, namespace, everything)
+        stored_text(given, str(scope))
         if self._namespace is None:
             return scope, given
         if scope is HoldScope.ALL:

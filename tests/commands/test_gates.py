@@ -6,8 +6,8 @@ OPTIONS = [
     ("--workflow", "gated", "app.gated", "workflow app.gated"),
     ("--step", "first", "app.first", "step app.first"),
     ("--dependency", "app.first", "app.first", "dependency app.first"),
-    ("--namespace", "acme", "acme", "namespace acme"),
-    ("--all", None, "", "everything"),
+    ("--namespace", "default", "default", "namespace default"),
+    ("--all", None, "default", "namespace default"),
 ]
 
 
@@ -26,11 +26,12 @@ def test_what_is_held_waits_until_it_is_released(cli: Cli) -> None:
     for option, given, value, words in OPTIONS:
         scope = [option] if given is None else [option, given]
         shown = cli("hold", *scope, "--note", "stocktaking").out
-        assert shown.startswith(f"‖ {words} is held; `holdfast release {option}")
+        kind = words.partition(" ")[0]
+        assert shown.startswith(f"‖ {words} is held; `holdfast release --{kind}")
         (row,) = cli("holds", "--json").json
-        assert (row["scope"], row["value"], row["note"]) == (option[2:], value, "stocktaking")
+        assert (row["scope"], row["value"], row["note"]) == (kind, value, "stocktaking")
         run_id = f"held{option}"
-        cli("start", "app.py:gated", "--input", "[1]", "--id", run_id, "--namespace", "acme")
+        cli("start", "app.py:gated", "--input", "[1]", "--id", run_id)
         until(lambda run_id=run_id: "has been held by" in cli("why", run_id).out)  # type: ignore[misc]
         assert (cli("show", run_id, "--json").json["steps"][0]["attempts"]) == 0
         assert cli("release", *scope, "--json").json["value"] == value
@@ -41,13 +42,15 @@ def test_holds_are_listed_for_people(lite: Cli) -> None:
     """`holds` says what is held, by whom, why, and how it is released. `doctor` counts the holds."""
     lite("start", "app.py:gated", "--id", "h")
     assert lite("holds").out.startswith("nothing is held")
-    lite("hold", "--namespace", "acme", "--note", "unpaid")
-    lite("hold", "--all")
+    lite("hold", "--namespace", "default", "--note", "unpaid")
+    lite("hold", "--all", "--namespace", "*")
     assert "was held before" in lite("hold", "--all").out
     shown = lite("holds").out
-    assert "‖ namespace acme\n" in shown
-    assert "ago: unpaid; `holdfast release --namespace acme`" in shown
+    assert "‖ namespace default\n" in shown
+    assert "ago: unpaid; `holdfast release --namespace default`" in shown
     assert "‖ everything\n" in shown
+    assert "`holdfast release --all --namespace '*'`" in shown
+    assert lite("holds", "--namespace", "acme", "--json").json[0]["scope"] == "all"
     assert "2 holds of operators" in lite("doctor").out
     assert lite("doctor", "--json").json["holds"] == 2
 
@@ -56,11 +59,13 @@ def test_a_hold_names_one_thing(lite: Cli) -> None:
     """Naming nothing or two things is a mistake, and so is releasing what is not held. A name that is not known is
     held, with a hint."""
     lite("start", "app.py:gated", "--id", "h")
-    for wrong in ([], ["h", "--all"], ["--step", "a", "--namespace", "b"]):
+    for wrong in ([], ["h", "--all"], ["--step", "a", "--workflow", "b"]):
         assert "name one thing" in lite("hold", *wrong, code=2).errors
         assert "name one thing" in lite("release", *wrong, code=2).errors
     assert "there is no hold on the namespace 'acme'" in lite("release", "--namespace", "acme", code=2).errors
-    assert "there is no hold on everything" in lite("release", "--all", code=2).errors
+    everything = lite("release", "--all", "--namespace", "*", code=2).errors
+    assert "there is no hold on everything" in everything
+    assert "there is no hold on the namespace 'default'" in lite("release", "--all", code=2).errors
     assert "nothing here is called ordr yet: is that the name?" in lite("hold", "--workflow", "ordr").out
     assert lite("hold", "--workflow", "x", "--json").json["known"] is False
 

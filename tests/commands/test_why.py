@@ -203,7 +203,7 @@ def open_gate(world: World, run_id: str) -> None:
 def held(*scope: str) -> Callable[[World, str], object]:
     def make(world: World, run_id: str) -> None:
         world.do("hold", *scope, "--note", "stocktaking")
-        world.start("shipping", run_id, "--namespace", "acme")
+        world.start("shipping", run_id)
 
     return make
 
@@ -347,13 +347,13 @@ SERVED = [
     ),
     Case(
         "its namespace is held",
-        held("--namespace", "acme"),
-        r"the namespace acme has been held .*`holdfast release --namespace acme`",
+        held("--namespace", "default"),
+        r"the namespace default has been held .*`holdfast release --namespace default`",
     ),
     Case(
         "everything is held",
-        held("--all"),
-        r"everything has been held .*; `holdfast release --all` lets it go on",
+        held("--all", "--namespace", "*"),
+        r"everything has been held .*; `holdfast release --all --namespace '\*'` lets it go on",
     ),
     Case(
         "its breaker was opened by hand",

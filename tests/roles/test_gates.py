@@ -344,7 +344,7 @@ SCOPES: list[dict[str, object]] = [
     {"workflow": "post"},
     {"step": "stamp"},
     {"dependency": "tests.roles.test_gates.stamp"},
-    {"namespace": "acme"},
+    {"namespace": "default"},
     {"everything": True},
 ]
 
@@ -365,7 +365,7 @@ class TestHolds:
             return agent.gates.shut
 
         await eventually(known)
-        run = await hf.start(post.using(namespace="acme"), 3)
+        run = await hf.start(post, 3)
 
         async def issued() -> bool:
             return len(await run.steps()) == 1
@@ -378,15 +378,15 @@ class TestHolds:
         await hf.gates.release(**scope)  # type: ignore[arg-type]
         assert await run.result(60) == 3
 
-    @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"namespace": "acme"}, {"dependency": "bank"}])
+    @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"dependency": "bank"}])
     async def test_what_is_not_covered_goes_on(self, hf: Holdfast, scope: dict[str, str]) -> None:
-        """Other workflows, namespaces and dependencies go on."""
+        """Other workflows and dependencies go on. For other namespaces see test_namespaces.py."""
         await hf.gates.hold(**scope)  # type: ignore[arg-type]
         assert await (await hf.start(post, 1)).result(60) == 1
 
     @pytest.mark.parametrize(
         ("scope", "value"),
-        [(HoldScope.WORKFLOW, "tests.roles.test_gates.post"), (HoldScope.NAMESPACE, "acme")],
+        [(HoldScope.WORKFLOW, "tests.roles.test_gates.post"), (HoldScope.NAMESPACE, "default")],
     )
     async def test_a_hold_that_is_heard_of_while_a_hand_over_is_committed_keeps_it(
         self, store_url: str, scope: HoldScope, value: str
@@ -398,7 +398,7 @@ class TestHolds:
             await hf.store.gates.add_hold(
                 scope, value, "somebody", ""
             )  # without a bell, so that the agent does not know
-            starting = asyncio.create_task(hf.start(post.using(namespace="acme"), 3))
+            starting = asyncio.create_task(hf.start(post, 3))
             await asyncio.sleep(0)  # the place is taken, nothing is committed
             agent.gates.learn(
                 ShutGates([], [Hold(scope, value, "somebody", "", 0.0)]), hf.environment.monotonic()
@@ -414,16 +414,16 @@ class TestHolds:
 
     async def test_children_belong_to_their_parents_namespace(self, hf: Holdfast) -> None:
         """A hold on the namespace covers them, too."""
-        await hf.gates.hold(namespace="acme")
-        run = await hf.start(parent.using(namespace="acme", id="p"), 1)
+        await hf.gates.hold(namespace="default")
+        run = await hf.start(parent.using(id="p"), 1)
 
         async def asked() -> bool:
             return bool(await hf.store.reads.children("p"))
 
         await eventually(asked)
         (child,) = await hf.store.reads.children("p")
-        assert child.namespace == "acme"
-        await hf.gates.release(namespace="acme")
+        assert child.namespace == "default"
+        await hf.gates.release(namespace="default")
         assert await run.result(60) == 1
 
     async def test_holds_add_up(self, hf: Holdfast) -> None:

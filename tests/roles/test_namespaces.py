@@ -320,12 +320,13 @@ async def test_failures_in_one_namespace_open_no_breaker_of_another(store_url: s
 @pytest.mark.parametrize("scope", ["workflow", "step", "dependency", "everything"])
 async def test_a_hold_in_one_namespace_stops_nothing_in_another(store_url: str, scope: str) -> None:
     """Everything in a namespace is what is in that namespace."""
-    what: dict[str, Any] = {
+    scopes: dict[str, dict[str, Any]] = {
         "workflow": {"workflow": "buy"},
         "step": {"step": "pay"},
         "dependency": {"dependency": "bank"},
         "everything": {"everything": True},
-    }[scope]
+    }
+    what = scopes[scope]
     async with nodes(store_url, "default", "acme") as (here_, acme):
         await (await acme.start(buy)).result(30)
         placed = await acme.gates.hold(**what, note="the bank moves")

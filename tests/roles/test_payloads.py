@@ -197,7 +197,7 @@ async def test_text_that_a_store_cannot_hold_is_refused_where_it_enters(hf: Hold
         lambda: hf.resolve("release", run_id="it", note=bad),
         lambda: sends[0].send("it", 1, key=bad),
         lambda: hf.gates.hold(namespace=bad),
-        lambda: hf.gates.hold(namespace="acme", note=bad),
+        lambda: hf.gates.hold(namespace="default", note=bad),
         lambda: hf.gates.open(bad),
         lambda: hf.gates.open("stripe", bad),
         lambda: hf.gates.close("stripe", bad),

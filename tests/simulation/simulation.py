@@ -32,6 +32,7 @@ from holdfast.gates import Gates
 from holdfast.heartbeat import WAS_RECLAIMED
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
+from holdfast.namespaces import BETWEEN
 from holdfast.node import Node
 from holdfast.sketch import bucket_of
 from holdfast.store.answers import Answer
@@ -664,7 +665,7 @@ class Simulation(World):
         dice = self.dice
         ids = [f"r{i}" for i in range(1, dice.choice((1, 2, 2, 3, 4)) + 1)]
         if self._given is not None:
-            ids = list(self._given.plans)
+            ids = [run_id for run_id in self._given.plans if BETWEEN not in run_id]  # see `parts/walls.py`
         for run_id in ids:
             others = [other for other in ids if other != run_id]
             if self.parts.families:

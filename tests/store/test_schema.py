@@ -419,14 +419,14 @@ async def test_namespaces_of_an_older_database_become_walls(
     assert await store.migrate() == (19, len(read_migrations(DIALECTS[0])))
     await store.open()
     for run_id, prefix in (("d", ""), ("a", "acme//"), ("b//new", "b//")):
-        row = await store.reads.run(run_id)
-        assert row is not None
-        assert row.workflow == f"{prefix}shop.order"
+        found = await store.reads.run(run_id)
+        assert found is not None
+        assert found.workflow == f"{prefix}shop.order"
         call, waits = await store.reads.steps(run_id)
         assert (call.name, waits.name) == (f"{prefix}shop.charge", "shop.charge")
         (lane,) = [one for one in await store.agents.lanes() if one.id == call.lane]
         assert (lane.name, lane.depends) == (f"{prefix}shop.charge", f"{prefix}bank")
-        assert [one.id for one in await store.reads.runs(RunFilter(namespace=row.namespace))] == [run_id]
+        assert [one.id for one in await store.reads.runs(RunFilter(namespace=found.namespace))] == [run_id]
     assert sorted(one.id for one in await store.reads.runs(RunFilter())) == ["a", "b//new", "d"]
     assert [one.run_id for one in await store.reads.journal(None, namespace="b")] == ["b//new"]
     assert len(await store.reads.journal(None)) == 4

@@ -119,7 +119,7 @@ def test_everything_held_says_so() -> None:
     """It names the option that releases it."""
     message = why(holds=(Hold(HoldScope.ALL, "", "ada", "", NOW - 1),))
     assert message == (
-        "Step charge has been waiting for 20 s: everything has been held by ada for 1.0 s; `holdfast release --all` lets it go on."
+        "Step charge has been waiting for 20 s: everything has been held by ada for 1.0 s; `holdfast release --all --namespace '*'` lets it go on."
     )
 
 

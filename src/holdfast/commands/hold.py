@@ -26,6 +26,7 @@ from holdfast.commands.options import (
     target_of,
 )
 from holdfast.model import ActOptions, Breaker, BreakerState, Hold, HoldScope
+from holdfast.namespaces import ALL
 from holdfast.supervisor.why import breaker_words
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -205,7 +206,7 @@ def hold_object(row: Hold) -> output.Object:
 def _words(row: Hold) -> tuple[str, str]:
     """Return what is held, and the option that names it."""
     if row.scope is HoldScope.ALL:
-        return "everything", "--all"
+        return "everything", f"--all --namespace '{ALL}'"
     return f"{row.scope} {row.value}", f"--{row.scope} {row.value}"
 
 

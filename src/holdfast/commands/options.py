@@ -16,7 +16,7 @@ from holdfast.addresses import is_remote, shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
-from holdfast.errors import InvalidInput, InvalidSettings, StoreUnreachable
+from holdfast.errors import HoldfastError, InvalidInput, InvalidSettings, StoreUnreachable
 from holdfast.filters import run_filter
 from holdfast.model import DEFAULT_NAMESPACE, RunState
 from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces, given_namespaces
@@ -371,7 +371,11 @@ async def opened(url: str) -> AsyncIterator[Holdfast]:
     if not is_remote(url):
         demand_file(url)
     async with Holdfast(url, roles=(), namespace=asked_namespaces(url)) as hf:
-        yield hf
+        try:
+            yield hf
+        except HoldfastError as error:
+            error.args = tuple(hf.shown_text(one) if isinstance(one, str) else one for one in error.args)
+            raise
 
 
 def demand_database(url: str, command: str) -> None:

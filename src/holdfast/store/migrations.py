@@ -1,5 +1,10 @@
 """Migrations: forward-only, numbered, with checksums. This module reads them and compares versions. The dialects run
-them."""
+them.
+
+A migration whose name begins with `add_` only expands: it adds tables, columns with defaults, indexes, types and
+functions. Nodes that do not know it go on beside it, so an upgrade need not stop anybody. Others need a store that nobody
+uses, and come with a new minor version.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,12 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from holdfast.errors import SchemaMismatch
+
+EXPANDS = "add_"
+"""The name of a migration that only expands begins with this."""
+
+Applied = tuple[int, str, str]
+"""The number, the checksum and the name of a migration that a database has."""
 
 
 class Migration(NamedTuple):
@@ -31,9 +42,12 @@ def read_migrations(package: str) -> list[Migration]:
     return found
 
 
-def judge(applied: list[tuple[int, str]], known: list[Migration], what: str) -> list[Migration]:
-    """Return the migrations that are still to run. Raise SchemaMismatch if this version cannot use the database."""
-    for version, checksum in applied:
+def judge(applied: list[Applied], known: list[Migration], what: str) -> list[Migration]:
+    """Return the migrations that are still to run. Raise SchemaMismatch if this version cannot use the database. It can
+    use one that is one step newer, if that step only expands."""
+    for version, checksum, name in applied:
+        if version == len(known) + 1 and name.startswith(EXPANDS):
+            continue
         if version > len(known):
             raise SchemaMismatch(
                 f"{what} is at schema {version}, this version of Holdfast knows {len(known)}: "
@@ -46,15 +60,20 @@ def judge(applied: list[tuple[int, str]], known: list[Migration], what: str) -> 
     return known[len(applied) :]
 
 
-def demand_current(applied: list[tuple[int, str]], known: list[Migration], what: str) -> None:
-    """Raise unless the database is exactly at this version's schema."""
+def demand_current(applied: list[Applied], known: list[Migration], what: str) -> None:
+    """Raise unless the database has this version's schema, or is one step newer."""
     if pending := judge(applied, known, what):
         at = len(applied)
         state = "has no Holdfast tables yet" if at == 0 else f"is at schema {at}"
         raise SchemaMismatch(
             f"{what} {state}, this version needs {pending[-1].version}: run `holdfast migrate`"
-            + (" while no node is running" if at else "")
+            + (" while no node is running" if at and not may_run_beside_nodes(pending) else "")
         )
+
+
+def may_run_beside_nodes(pending: Sequence[Migration]) -> bool:
+    """True if these migrations disturb no node that does not know them: it is one, and it only expands."""
+    return len(pending) == 1 and pending[0].name.startswith(EXPANDS)
 
 
 def demand_nobody(nodes: Sequence[Sequence[Any]], what: str) -> None:

@@ -31,6 +31,7 @@ from holdfast.model import (
     StepState,
     undone_key,
 )
+from holdfast.namespaces import ALL
 from holdfast.supervisor.facts import Facts
 from holdfast.supervisor.outlook import Outlook
 from holdfast.supervisor.phrases import ago, command, counted, lower, parsed, quoted, reason, remark
@@ -612,7 +613,9 @@ def _gate_words(step: StepRow, facts: Facts) -> str | None:
 
 def _hold_words(hold: Hold, now: float) -> str:
     what = "everything" if hold.scope is HoldScope.ALL else f"the {hold.scope} {hold.value}"
-    options = ["--all"] if hold.scope is HoldScope.ALL else [f"--{hold.scope}", hold.value]
+    options = (
+        ["--all", "--namespace", ALL] if hold.scope is HoldScope.ALL else [f"--{hold.scope}", hold.value]
+    )
     return (
         f"{what} has been held by {hold.actor} for {ago(now - hold.at)}{remark(hold.note)}; "
         f"{command('release', *options)} lets it go on"

@@ -28,7 +28,14 @@ from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.batch import Batch
 from holdfast.store.bell import Bell
 from holdfast.store.database import Database, Session, StoreCall, UnknownProcesses
-from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
+from holdfast.store.migrations import (
+    Applied,
+    demand_current,
+    demand_nobody,
+    judge,
+    may_run_beside_nodes,
+    read_migrations,
+)
 from holdfast.store.postgres import within
 from holdfast.store.postgres.connections import (
     AWAY,
@@ -157,11 +164,10 @@ class PostgresDatabase(Database):
                 await self._lock_schema(connection)
                 await connection.execute(STATEMENTS[PostgresVerb.make_schema])
                 await connection.execute(STATEMENTS[Verb.make_migrations])
-                applied = [
-                    (row[0], row[1]) for row in await connection.fetch(STATEMENTS[Verb.applied_migrations])
-                ]
+                found = await connection.fetch(STATEMENTS[Verb.applied_migrations])
+                applied: list[Applied] = [(row[0], row[1], row[2]) for row in found]
                 pending = judge(applied, known, "the database")
-                if pending and applied:
+                if pending and applied and not may_run_beside_nodes(pending):
                     demand_nobody(await connection.fetch(STATEMENTS[Verb.nodes_in_the_way]), "the database")
                 for migration in pending:
                     await connection.execute(migration.sql)
@@ -190,11 +196,12 @@ class PostgresDatabase(Database):
                 )
             await self.environment.sleep(SCHEMA_LOCK_LOOK_S)
 
-    async def _applied(self) -> list[tuple[int, str]]:
-        async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
+    async def _applied(self) -> list[Applied]:
+        async def run(connection: asyncpg.Connection[Any]) -> list[Applied]:
             if not await connection.fetchval("SELECT to_regclass('holdfast.migrations') IS NOT NULL"):
                 return []
-            return [(row[0], row[1]) for row in await connection.fetch(STATEMENTS[Verb.applied_migrations])]
+            found = await connection.fetch(STATEMENTS[Verb.applied_migrations])
+            return [(row[0], row[1], row[2]) for row in found]
 
         return await self.on_pool(run)
 

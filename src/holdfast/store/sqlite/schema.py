@@ -5,7 +5,15 @@ from __future__ import annotations
 import apsw
 
 from holdfast.errors import SchemaMismatch
-from holdfast.store.migrations import Migration, demand_current, demand_nobody, judge, read_migrations
+from holdfast.store.migrations import (
+    Applied,
+    Migration,
+    demand_current,
+    demand_nobody,
+    judge,
+    may_run_beside_nodes,
+    read_migrations,
+)
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 
@@ -17,13 +25,14 @@ def known() -> list[Migration]:
     return read_migrations(__package__ or "")
 
 
-def applied(connection: apsw.Connection) -> list[tuple[int, str]]:
+def applied(connection: apsw.Connection) -> list[Applied]:
     # This is a statement, because it sees a table that another process has just made. The library's table_exists() may
     # not.
     if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'migrations'").get:
         return []
     return [
-        (version, checksum) for version, checksum in connection.execute(STATEMENTS[Verb.applied_migrations])
+        (version, checksum, name)
+        for version, checksum, name in connection.execute(STATEMENTS[Verb.applied_migrations])
     ]
 
 
@@ -52,7 +61,7 @@ def migrate(connection: apsw.Connection, what: str) -> tuple[int, int]:
         demand_ours(connection, what)
         done = applied(connection)
         pending = judge(done, known(), what)
-        if pending and done:
+        if pending and done and not may_run_beside_nodes(pending):
             demand_nobody(connection.execute(STATEMENTS[Verb.nodes_in_the_way]).fetchall(), what)
         if pending:
             connection.execute(STATEMENTS[Verb.make_migrations])

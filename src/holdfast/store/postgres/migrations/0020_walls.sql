@@ -6,18 +6,18 @@ CREATE FUNCTION holdfast.namespace_of(name text) RETURNS text LANGUAGE sql IMMUT
     SELECT CASE WHEN position('//' IN name) > 1 THEN split_part(name, '//', 1) WHEN name IS NOT NULL THEN 'default' END
 $$;
 
--- What is said about the store as a whole is in no namespace. `about` is the stored name of a gate.
+-- What is said about the store as a whole has an empty namespace. `about` is the stored name of a gate.
 ALTER TABLE holdfast.journal
     ADD COLUMN about text,
     ADD COLUMN namespace text GENERATED ALWAYS AS (
         CASE WHEN position('//' IN coalesce(run_id, about)) > 1 THEN split_part(coalesce(run_id, about), '//', 1)
-             WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' END) STORED;
+             WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' ELSE '' END) STORED;
 CREATE INDEX journal_in ON holdfast.journal (namespace, id);
 ALTER TABLE holdfast.alerts
     ADD COLUMN about text,
     ADD COLUMN namespace text GENERATED ALWAYS AS (
         CASE WHEN position('//' IN coalesce(run_id, about)) > 1 THEN split_part(coalesce(run_id, about), '//', 1)
-             WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' END) STORED;
+             WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' ELSE '' END) STORED;
 CREATE INDEX alerts_in ON holdfast.alerts (namespace, id);
 CREATE INDEX alerts_open_in ON holdfast.alerts (namespace, id) WHERE cleared_at IS NULL;
 

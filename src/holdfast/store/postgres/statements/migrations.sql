@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS holdfast.migrations (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp())
 
 -- name: applied_migrations
-SELECT version, checksum FROM holdfast.migrations ORDER BY version
+SELECT version, checksum, name FROM holdfast.migrations ORDER BY version
 
 -- name: record_migration
 INSERT INTO holdfast.migrations (version, name, checksum) VALUES ($1, $2, $3)

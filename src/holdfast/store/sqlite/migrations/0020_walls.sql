@@ -1,18 +1,18 @@
 -- Namespaces are walls. Whatever is compared by name has its namespace before it: `acme//charge`, bare in `default`. So
 -- lanes, breakers, holds and durations need no column for it. What people list has one.
 
--- What is said about the store as a whole is in no namespace. `about` is the stored name of a gate.
+-- What is said about the store as a whole has an empty namespace. `about` is the stored name of a gate.
 ALTER TABLE journal ADD COLUMN about TEXT;
 ALTER TABLE journal ADD COLUMN namespace TEXT GENERATED ALWAYS AS (
     CASE WHEN instr(coalesce(run_id, about), '//') > 1
          THEN substr(coalesce(run_id, about), 1, instr(coalesce(run_id, about), '//') - 1)
-         WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' END) VIRTUAL;
+         WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' ELSE '' END) VIRTUAL;
 CREATE INDEX journal_in ON journal (namespace, id);
 ALTER TABLE alerts ADD COLUMN about TEXT;
 ALTER TABLE alerts ADD COLUMN namespace TEXT GENERATED ALWAYS AS (
     CASE WHEN instr(coalesce(run_id, about), '//') > 1
          THEN substr(coalesce(run_id, about), 1, instr(coalesce(run_id, about), '//') - 1)
-         WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' END) VIRTUAL;
+         WHEN coalesce(run_id, about) IS NOT NULL THEN 'default' ELSE '' END) VIRTUAL;
 CREATE INDEX alerts_in ON alerts (namespace, id);
 CREATE INDEX alerts_open_in ON alerts (namespace, id) WHERE cleared_at IS NULL;
 
