@@ -55,6 +55,7 @@ from holdfast.store.operations import (
     Save,
     Start,
 )
+from holdfast.store.remotes import NewTurn
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
@@ -695,8 +696,8 @@ async def claim_remote(store: Store, node: str) -> Any:
 
 
 @operation()
-async def reconcile_remote(store: Store, node: str) -> Any:
-    return await store.remotes.reconcile(E, 7, [])
+async def begin_turns(store: Store, node: str) -> Any:
+    return await store.remotes.begin_turns([NewTurn(E, 7, LONG_S, []), NewTurn(A, 1, LONG_S, None)])
 
 
 @operation()
