@@ -67,7 +67,8 @@ class Remotes(Part):
 
         Raise NameTaken, and write nothing, if a live node publishes one of the names from another application."""
         offers = Offers.read(columns[3])
-        await declare(session, self._database.processes, node, offers, ())
+        if offers.code:  # agents in other languages publish no code that another application could have
+            await declare(session, self._database.processes, node, offers, ())
         await session.run(Verb.register, node, *columns, offers.code)
         row = await session.row(Verb.make_remote, node, token, secret)
         return None if row is None else bytes(row[0])
