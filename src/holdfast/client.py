@@ -118,7 +118,7 @@ class Holdfast:
         *,
         token: str | None = None,
         namespace: str | None = None,
-        roles: Iterable[str] | None = None,
+        roles: Iterable[str] = ROLES,
         labels: Iterable[str] = (),
         config: Config = DEFAULT,
         environment: Environment | None = None,
@@ -143,11 +143,9 @@ class Holdfast:
                 f"Holdfast({shown_address(self.url)!r}, token=…): a token is for a server: give the address of one, "
                 "https://…"
             )
-        usual = () if self.is_remote else ROLES
-        self._roles, self._labels = (
-            _roles(usual if roles is None else roles),
-            options.labels(labels, "Holdfast"),
-        )
+        if self.is_remote and roles is ROLES:  # through a server, nothing is hosted unless somebody says so
+            roles = ()
+        self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
         if self.is_remote and not set(self._roles) <= {"agent"}:
             raise HoldfastError(
                 f"Holdfast({shown_address(self.url)!r}, roles=…): through a server, a program can start runs and host "
