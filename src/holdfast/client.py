@@ -131,7 +131,7 @@ class Holdfast:
         store: str | None = None,
         *,
         token: str | None = None,
-        roles: Iterable[str] | None = None,
+        roles: Iterable[str] = ROLES,
         labels: Iterable[str] = (),
         config: Config = DEFAULT,
         environment: Environment | None = None,
@@ -157,11 +157,9 @@ class Holdfast:
                 f"Holdfast({shown_address(self.url)!r}, token=…): a token is for a server: give the address of one, "
                 "https://…"
             )
-        usual = () if self.is_remote else ROLES
-        self._roles, self._labels = (
-            _roles(usual if roles is None else roles),
-            options.labels(labels, "Holdfast"),
-        )
+        if self.is_remote and roles is ROLES:  # through a server, nothing is hosted unless somebody says so
+            roles = ()
+        self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
         if self.is_remote and not set(self._roles) <= {"agent"}:
             raise HoldfastError(
                 f"Holdfast({shown_address(self.url)!r}, roles=…): through a server, a program can start runs and host "

@@ -33,6 +33,7 @@ EXCEPTIONS = {
     "listen": "changes no row; tests/store/test_nodes.py",
     "remote": "reads the row of one remote node; tests/remote/test_agents.py, on both stores",
     "claim": "claims as claim_steps does, which is compared, if the turn is not overtaken; the same",
+    "begin_turns": "reconciles as reconcile does, which is compared, unless the turn is overtaken; the same",
     "shorten": "writes the lease of one remote node; the same",
     "refuse": "the second half of commit, which is compared",
     "token": "reads the row of one token; tests/store/test_tokens.py, on both stores",

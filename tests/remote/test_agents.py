@@ -14,6 +14,8 @@ from holdfast import Holdfast, RunFailed, StepInfo
 from holdfast.http import doorway
 from holdfast.model import RunState
 from holdfast.remote import line, store
+from holdfast.store.claims import StepClaim
+from holdfast.store.remotes import NewTurn
 from holdfast.wire.agents import secret_of
 from tests.http.conftest import FAST, bearer, made_token
 from tests.remote import flows
@@ -137,8 +139,6 @@ async def _local() -> int:
 
 async def test_a_late_claim_takes_nothing(at: Served) -> None:
     """A claim whose turn is overtaken takes nothing, and a turn takes something once."""
-    from holdfast.store.claims import StepClaim
-
     remotes = at.hf.store.remotes
     columns = ("here", 1, "agent", '{"steps": []}', 10, 30.0)
     assert await remotes.register("agent-one", columns, "", b"k" * 32) == b"k" * 32
@@ -154,8 +154,14 @@ async def test_a_late_claim_takes_nothing(at: Served) -> None:
 
     assert [await claim(1, 2), await claim(1, 2), await claim(3, 1), await claim(2, 1)] == [2, 0, 1, 0]
     steps = [(row.run_id, row.n, row.fence) for row in await at.hf.store.reads.steps(run.id) if row.agent]
-    assert await remotes.reconcile("agent-one", 3, []) is None
-    assert await remotes.reconcile("agent-one", 5, steps[:1]) == 2
+    late, good, nobody = await remotes.begin_turns(
+        [
+            NewTurn("agent-one", 3, 30.0, []),
+            NewTurn("agent-one", 5, 30.0, steps[:1]),
+            NewTurn("nobody", 1, 30.0, []),
+        ]
+    )
+    assert (late.is_overtaken, good.handed_back, nobody.is_member) == (True, 2, False)
     assert [await claim(4, 1), await claim(5, 1), await claim(5, 1)] == [0, 1, 0]
 
 

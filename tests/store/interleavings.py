@@ -61,6 +61,7 @@ from holdfast.store.operations import (
     Save,
     Start,
 )
+from holdfast.store.remotes import NewTurn
 from holdfast.store.schedules import DeclaredSet, NewBackfill
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
@@ -721,8 +722,8 @@ async def claim_remote(store: Store, node: str) -> Any:
 
 
 @operation()
-async def reconcile_remote(store: Store, node: str) -> Any:
-    return await store.remotes.reconcile(E, 7, [])
+async def begin_turns(store: Store, node: str) -> Any:
+    return await store.remotes.begin_turns([NewTurn(E, 7, LONG_S, []), NewTurn(A, 1, LONG_S, None)])
 
 
 @operation()

@@ -37,7 +37,7 @@ from holdfast.store.answers import Answer, Observation, ShutGates
 from holdfast.store.bell import Bell
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save, StepOp
 from holdfast.store.origins import Offers
-from holdfast.store.remotes import TakenStep
+from holdfast.store.remotes import NewTurn, TakenStep
 from holdfast.wire.agents import (
     PROTOCOLS,
     Answers,
@@ -199,14 +199,20 @@ def _stored_offers(given: Register, namespace: str) -> dict[str, Any]:
 async def claim(call: Call) -> Given:
     given: Claim = call.body
     agent, server = await _agent(call), call.server
-    await _renew(call, agent)
-    if given.has is not None:
-        handed_back = await server.hf.store.remotes.reconcile(agent.id, given.turn, given.has)
-        if handed_back is None:
+    now = server.hf.environment.monotonic()
+    if given.has is not None or now - agent.renewed_at > agent.lease_s * RENEW_EVERY_S:
+        begun = await server.doorway.turns.begin(NewTurn(agent.id, given.turn, agent.lease_s, given.has))
+        if not begun.is_member:
+            server.doorway.agents.pop(agent.id, None)
+            raise _gone()
+        agent.renewed_at = now
+        if begun.is_overtaken:
             return Given(await _claims(call, given, agent, [], is_overtaken=True))
-        if handed_back:
+        if begun.handed_back:
             server.hf.caller.ring(Bell.STEPS)
-    elif given.turn <= agent.turn:  # the request was sent twice, and the other one was answered
+    if (
+        given.has is None and given.turn <= agent.turn
+    ):  # the request was sent twice, and the other one was answered
         return Given(await _claims(call, given, agent, [], is_overtaken=True))
     waiter = Waiter(agent.id, given.turn, agent.wanted, given.free, given.suspects)
     taken: list[TakenStep] = []
@@ -216,16 +222,6 @@ async def claim(call: Call) -> Given:
     if taken:
         agent.turn = max(agent.turn, given.turn)
     return Given(await _claims(call, given, agent, taken, is_overtaken=waiter.is_overtaken))
-
-
-async def _renew(call: Call, agent: Known) -> None:
-    """Renew the lease: who claims is alive. Not at every claim of a busy agent."""
-    now = call.server.hf.environment.monotonic()
-    if now - agent.renewed_at > agent.lease_s * RENEW_EVERY_S:
-        if await call.server.hf.store.nodes.renew(agent.id, agent.lease_s) is None:
-            call.server.doorway.agents.pop(agent.id, None)
-            raise _gone()
-        agent.renewed_at = now
 
 
 async def _claims(

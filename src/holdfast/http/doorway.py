@@ -16,6 +16,7 @@ from holdfast.errors import StoreError
 from holdfast.http.hall import Hall
 from holdfast.store.answers import ShutGates
 from holdfast.store.bell import Bell
+from holdfast.store.remotes import NewTurn, TurnBegun
 
 log = logging.getLogger("holdfast.http")
 
@@ -27,6 +28,8 @@ CUT_S, CUT_MIN, CUT_SHARE = 2.0, 3, 0.1
 agents. Then no lease is shortened."""
 GATES_S = 0.25
 AGENTS_MAX = 20_000
+TURNS_MAX = 200
+"""How many turns begin in one transaction at most."""
 
 
 class Leaving(Protocol):
@@ -36,9 +39,40 @@ class Leaving(Protocol):
     async def pause(self, seconds: float) -> None: ...
 
 
+class Turns:
+    """Begins turns of many agents in one transaction: those that come while one is under way go into the next."""
+
+    def __init__(self, hf: Opened) -> None:
+        self._hf = hf
+        self._queue: list[tuple[NewTurn, asyncio.Future[TurnBegun]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def begin(self, turn: NewTurn) -> TurnBegun:
+        begun: asyncio.Future[TurnBegun] = asyncio.get_running_loop().create_future()
+        self._queue.append((turn, begun))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write(), name="holdfast-turns")
+        return await begun
+
+    async def _write(self) -> None:
+        while self._queue:
+            batch, self._queue = self._queue[:TURNS_MAX], self._queue[TURNS_MAX:]
+            try:
+                answers = await self._hf.store.remotes.begin_turns([turn for turn, _ in batch])
+            except Exception as error:  # noqa: BLE001  whoever asked gets it
+                for _, begun in batch:
+                    if not begun.done():
+                        begun.set_exception(error)
+                continue
+            for (_, begun), answer in zip(batch, answers, strict=True):
+                if not begun.done():
+                    begun.set_result(answer)
+
+
 class Doorway:
     def __init__(self, hf: Opened) -> None:
         self._hf = hf
+        self.turns = Turns(hf)
         self.hall = Hall(hf)
         self.agents: dict[str, Any] = _Bounded()
         self._streams: set[str] = set()

@@ -159,7 +159,7 @@ def _walk(value: Any, depth_max: int, has_escapes: bool) -> None:
                 )
             for key, inner in part.items() if kind is dict else enumerate(part):
                 if has_escapes:
-                    if kind is dict:
+                    if isinstance(key, str):
                         _demand_text(key, trail)
                     todo.append((inner, (trail, key), depth + 1))
                 elif type(inner) is dict or type(inner) is list:

@@ -28,6 +28,23 @@ class RemoteNode(NamedTuple):
     """The newest claim that took something."""
 
 
+class NewTurn(NamedTuple):
+    """A turn that a node begins. Its lease is renewed. After a lost reply, the node says what it has."""
+
+    node: str
+    turn: int
+    lease_s: float
+    steps: Sequence[tuple[str, int, int]] | None
+
+
+class TurnBegun(NamedTuple):
+    is_member: bool
+    """False if the node has left or was reclaimed."""
+    is_overtaken: bool = False
+    handed_back: int = 0
+    """How many steps were handed back, which the node did not know of."""
+
+
 class TakenStep(NamedTuple):
     step: ClaimedStep
     probe: tuple[str, int] | None
@@ -50,7 +67,8 @@ class Remotes(Part):
 
         Raise NameTaken, and write nothing, if a live node publishes one of the names from another application."""
         offers = Offers.read(columns[3])
-        await declare(session, self._database.processes, node, offers, ())
+        if offers.code:  # agents in other languages publish no code that another application could have
+            await declare(session, self._database.processes, node, offers, ())
         await session.run(Verb.register, node, *columns, offers.code)
         row = await session.row(Verb.make_remote, node, token, secret)
         return None if row is None else bytes(row[0])
@@ -62,15 +80,14 @@ class Remotes(Part):
         return None if row is None else RemoteNode(row[0], bytes(row[1]), row[2], row[3])
 
     @transaction
-    async def reconcile(
-        self, session: Session, node: str, turn: int, steps: Sequence[tuple[str, int, int]]
-    ) -> int | None:
-        """Begin a turn of a node after a reply was lost: hand back what it has according to the store and does not know
-        of. Return how many steps. Return None if the turn is overtaken: then nothing is changed."""
-        if await session.row(Verb.lock_turn, node, turn) is None:
-            return None
-        await session.run(Verb.take_turn, node, turn - 1)  # claims of earlier turns take nothing from now on
-        return (await give_up(session, node, set(), set(steps)))[1]
+    async def begin_turns(self, session: Session, turns: Sequence[NewTurn]) -> list[TurnBegun]:
+        """Begin turns of several nodes: renew their leases, and hand back what they have according to the store and do
+        not know of. An overtaken turn changes nothing but the lease."""
+        begun: dict[int, TurnBegun] = {}
+        # All servers lock the rows of nodes in one order, so that two of them cannot wait for each other.
+        for number, one in sorted(enumerate(turns), key=lambda entry: entry[1].node):
+            begun[number] = await _begin(session, one)
+        return [begun[number] for number in range(len(turns))]
 
     async def claim(self, node: str, turn: int, claims: Sequence[StepClaim]) -> list[TakenStep] | None:
         """Claim steps in a turn of a node, all in one transaction. A turn takes something once; one that is overtaken,
@@ -100,6 +117,19 @@ class Remotes(Part):
     async def shorten(self, session: Session, node: str, left_s: float) -> int:
         """Let the lease of a node end in `left_s` seconds, if it would end later. Return 0 if there is no such node."""
         return await session.run(Verb.shorten, node, left_s)
+
+
+async def _begin(session: Session, one: NewTurn) -> TurnBegun:
+    if await session.row(Verb.renew, one.node, one.lease_s, None, 0.0) is None:
+        return TurnBegun(False)
+    if one.steps is None:
+        return TurnBegun(True)
+    if await session.row(Verb.lock_turn, one.node, one.turn) is None:
+        return TurnBegun(True, is_overtaken=True)
+    # Claims of earlier turns take nothing from now on.
+    await session.run(Verb.take_turn, one.node, one.turn - 1)
+    _, handed_back = await give_up(session, one.node, set(), set(one.steps))
+    return TurnBegun(True, handed_back=handed_back)
 
 
 async def _take(session: Session, claim: StepClaim) -> list[TakenStep]:
