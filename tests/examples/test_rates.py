@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import date
 from pathlib import Path
 
 from examples import rates
@@ -14,7 +15,7 @@ from holdfast.testing.sim import Sim
 
 def test_two_weeks_with_easter_load_the_banking_days(tmp_path: Path) -> None:
     """Virtual time plays the schedule, and the runs know their day."""
-    assert rates.BANK_HOLIDAYS.stored.has(rates.date(2026, 4, 3))
+    assert rates.BANK_HOLIDAYS.stored.has(date(2026, 4, 3))
     with Sim() as sim:
         sim.advance(days=14)
         fires = sim.ask(lambda hf: hf.schedules.fires("rates", 50))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
@@ -169,14 +170,14 @@ async def test_a_backfill_runs_what_never_ran(store_url: str) -> None:
     [
         (lambda: every("0 0 30 2 *"), "can fire"),
         (lambda: every("@daily", tz="Europe/Oxlo"), "no such time zone"),
-        (lambda: every("@daily", overlap="both"), "overlap"),
+        (lambda: every("@daily", overlap=cast("Any", "both")), "overlap"),
         (lambda: every("@daily", missed="never"), "missed"),
         (every, "give times"),
         (lambda: every("@daily", at="2027-01-01"), "give times"),
-        (lambda: every("@daily", skip=["2026-01-01"]), "expected a Calendar"),
+        (lambda: every("@daily", skip=cast("Any", ["2026-01-01"])), "expected a Calendar"),
         (lambda: every("@daily", name="a@b"), "cannot be the name"),
         (lambda: every("2020-01-01", end="2019-01-01"), "never fires"),
-        (lambda: every("@daily")(tick.fn, "x"), "takes a workflow"),
+        (lambda: every("@daily")(cast("Any", tick.fn), "x"), "takes a workflow"),
     ],
 )
 def test_bad_lines_are_refused_where_they_are_written(line: Callable[[], object], words: str) -> None:

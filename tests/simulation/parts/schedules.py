@@ -18,7 +18,7 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.store import schedules as storing
 from holdfast.testing.world import EPOCH, Process
 from holdfast.times import decision
-from holdfast.times.plan import Plan, read_plan
+from holdfast.times.plan import Missed, Overlap, Plan, read_plan
 from holdfast.timetable import BackfillRequest, ScheduleRequest
 from tests.simulation.mutants import code, mutant
 from tests.simulation.parts.part import Part
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.invariants import Checker, Commit
     from tests.simulation.simulation import Simulation
 
-OVERLAPS = ("skip", "skip", "buffer_one", "buffer_all", "cancel_other", "allow")
+OVERLAPS: tuple[Overlap, ...] = ("skip", "skip", "buffer_one", "buffer_all", "cancel_other", "allow")
 LAST_S = 7.0
 """After so many seconds the schedules have no time any more: two seconds after the faults are over."""
 SCHEDULES = "SELECT name, cursor, plan, state, created_at FROM schedules"
@@ -102,7 +102,8 @@ class Schedules(Part):
 
     async def _play(self, simulation: Simulation, name: str) -> None:
         dice = self.dice
-        missed = dice.choice(("once", "skip", "all"))
+        choices: tuple[Missed, ...] = ("once", "skip", "all")
+        missed = dice.choice(choices)
         plan = Plan(
             f"{dice.choice((1, 1, 2))}s",
             end=EPOCH + LAST_S,
@@ -172,9 +173,9 @@ async def _steer(act: str, name: str, process: Process) -> Any:
 
 async def _fill(name: str, again: str, most: int, process: Process) -> Any:
     now = await process.store.now()
-    span = (datetime.fromtimestamp(int(at), UTC) for at in (now - 3, now))
+    begin, end = (datetime.fromtimestamp(int(at), UTC) for at in (now - 3, now))
     try:
-        request = BackfillRequest(*span, most=most, again=again)
+        request = BackfillRequest(begin, end, most=most, again=again)
         return await process.desk.schedules.backfill(process.who, name, request)
     except HoldfastError as no:
         return no
