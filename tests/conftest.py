@@ -31,6 +31,7 @@ LONG = re.compile(
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
     | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
     | tests/store/test_postgres_interleavings\.py::test_all_operations
+    | tests/roles/test_schedule_years\.py::test_a_virtual_year
     | tests/unit/test_times\.py::.*right_in_all_zones
     | tests/roles/test_hedge_pays\.py
     | tests/simulation/test_coverage\.py::test_300

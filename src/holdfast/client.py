@@ -77,7 +77,6 @@ from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
-from holdfast.timetable import Timetable
 from holdfast.workflow import options, outside
 from holdfast.workflow.declaration import offered, session_of
 from holdfast.workflow.options import Seconds
@@ -87,6 +86,7 @@ if TYPE_CHECKING:
     from holdfast.node import Node
     from holdfast.remote.desk import RemoteDesk
     from holdfast.remote.transport import Transport
+    from holdfast.timetable import Timetable
 
 log = logging.getLogger("holdfast.client")
 
@@ -457,6 +457,8 @@ class Holdfast:
     @property
     def schedules(self) -> Timetable:
         """Schedules: list, make, pause, resume, run, remove and backfill them."""
+        from holdfast.timetable import Timetable  # noqa: PLC0415  few programs need it
+
         return Timetable(lambda: self.desk.schedules, self.who)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------

@@ -15,8 +15,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -86,10 +86,12 @@ from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.health import NodeHealth, examine
 from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import explain
-from holdfast.timetable import LocalScheduleDesk, ScheduleDesk, ScheduleRequest
 from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
 from holdfast.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from holdfast.timetable import LocalScheduleDesk, ScheduleDesk, ScheduleRequest
 
 WHOLE_STORE = ""
 """The namespace of alerts and entries of the journal that are about the store as a whole."""
@@ -332,20 +334,25 @@ class LocalDesk:
         self._hf = hf
         self.leaving = asyncio.Event()
         """Set when the process is about to leave. Everybody who waits here gets an answer then."""
-        self.schedules = LocalScheduleDesk(
-            lambda: hf.store,
-            lambda who, name: stored(who.namespace, name),
-            self._scheduled_run,
-            self._ring,
-            hf.environment.new_id,
-        )
-        """What may be asked about schedules."""
         self._declared: dict[str | None, tuple[float, list[Declaration]]] = {}
         """What code has declared in each namespace, and when that was read."""
 
     @property
     def _store(self) -> Store:
         return self._hf.store
+
+    @cached_property
+    def schedules(self) -> LocalScheduleDesk:
+        """What may be asked about schedules."""
+        from holdfast.timetable import LocalScheduleDesk  # noqa: PLC0415  few programs need it
+
+        return LocalScheduleDesk(
+            lambda: self._hf.store,
+            lambda who, name: stored(who.namespace, name),
+            self._scheduled_run,
+            self._ring,
+            self._hf.environment.new_id,
+        )
 
     def _ring(self, *bells: Bell) -> None:
         for bell in bells:

@@ -22,6 +22,8 @@ from holdfast.http.call import Route
 from holdfast.http.routes import ROUTES
 from holdfast.model import BreakerState, HoldScope
 from holdfast.store.reads import RunFilter
+from holdfast.times import Plan
+from holdfast.timetable import BackfillRequest, ScheduleRequest
 from holdfast.wire.paths import path_of
 from tests.http.conftest import Asked, asking, bearer, made_token
 
@@ -31,6 +33,7 @@ TARGETS = (OWN, OTHER, UNKNOWN)
 CANARY = "canary-7f3a"
 """A secret in what belongs to the other namespace. No answer may have it, apart from those to whoever has all."""
 RUN_ROUTE = "/v1/runs/{run}"
+SCHEDULE_ROUTE = "/v1/schedules/{schedule}"
 BODIES: Mapping[str, Any] = {
     "/v1/runs": {"workflow": "shop.count", "input": {"a": 1}},
     "/v1/runs/batch": {"items": [{"workflow": "shop.count", "input": {"a": 1}, "id": "the-same"}]},
@@ -44,6 +47,14 @@ BODIES: Mapping[str, Any] = {
     "/v1/agents/{agent}/claim": {"turn": 1, "free": {"g": 1}},
     "/v1/agents/{agent}/report": {"reports": []},
     "/v1/agents/{agent}/twin": {"verb": "bar", "run": "ours", "n": 1, "fence": 1, "secret": "none"},
+    "/v1/schedules": {
+        "name": "nightly",
+        "workflow": "shop.count",
+        "times": "@daily",
+        "input": {"a": 1},
+        "replace": True,
+    },
+    f"{SCHEDULE_ROUTE}/backfills": {"from": "2026-01-01", "to": "2026-01-03", "dry_run": True},
     "/v1/holds": {"scope": "namespace", "value": "{namespace}"},
     "/v1/holds/release": {"scope": "namespace", "value": "{namespace}"},
 }
@@ -101,6 +112,7 @@ class Matrix:
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._count = 0
+        self._backfill = "nobody"
 
     async def prepare(self) -> list[Asker]:
         who = local("test").within(OTHER)
@@ -112,7 +124,30 @@ class Matrix:
             await desk.start(who, request)
         await desk.force_breaker(who, f"bank-{CANARY}", BreakerState.OPEN, CANARY)
         await desk.add_hold(who, HoldScope.DEPENDENCY, f"bank-{CANARY}", CANARY)
+        await self._schedule(OTHER, "theirs", CANARY)
         return await askers(self._asked)
+
+    async def _schedule(self, namespace: str, name: str, secret: str = "") -> None:
+        given = json.dumps({"a": 1, "secret": secret} if secret else {"a": 1}).encode()
+        request = ScheduleRequest(
+            name, "shop.count", Plan("@daily"), given, tags={"c": secret} if secret else {}
+        )
+        await self._asked.hf.desk.schedules.create(local("test").within(namespace), request)
+
+    async def _schedule_of(self, target: str, route: Route) -> str:
+        """Return the name of a schedule that is ours, theirs, or nobody's. What is resumed was paused."""
+        if target != OWN:
+            return "theirs" if target == OTHER else "nobody"
+        self._count += 1
+        name, who = f"ours-{self._count}", local("test").within(OWN)
+        await self._schedule(OWN, name)
+        if route.path.endswith("/resume"):
+            await self._asked.hf.desk.schedules.pause(who, name)
+        if "{backfill}" in route.path:
+            request = BackfillRequest("2026-01-01", "2026-01-03")
+            row = await self._asked.hf.desk.schedules.backfill(who, name, request)
+            self._backfill = row.id
+        return name
 
     async def _target(self, target: str) -> str:
         """Return the id of a run that is ours, theirs, or nobody's."""
@@ -132,10 +167,16 @@ class Matrix:
             await gates.add_hold(HoldScope.NAMESPACE, target, "test", "")
         run_id = await self._target(target) if "{run}" in route.path or "ended" in route.path else ""
         if asker.has_all or (
-            "{run}" not in route.path and route.path != "/v1/runs/ended" and target != OWN
+            "{run}" not in route.path
+            and "{schedule}" not in route.path
+            and route.path != "/v1/runs/ended"
+            and target != OWN
         ):  # they name the namespace of what they mean
             headers["Holdfast-Namespace"] = target
         path = route.path.replace("{run}", path_of(run_id))
+        if "{schedule}" in path:
+            name = await self._schedule_of(target, route)
+            path = path.replace("{schedule}", path_of(name)).replace("{backfill}", path_of(self._backfill))
         for name, value in PARTS.items():
             path = path.replace(f"{{{name}}}", value)
         body = json.dumps(BODIES.get(route.path, {})).replace("{id}", run_id).replace("{namespace}", target)
@@ -159,7 +200,8 @@ class Matrix:
         ]
         gates = self._asked.hf.store.gates
         holds = [one for one in await gates.holds() if one.value == OTHER or CANARY in one.value]
-        return found, holds, [one for one in await gates.breakers() if CANARY in one.name]
+        schedules = await self._asked.hf.store.schedules.schedules(OTHER)
+        return found, holds, [one for one in await gates.breakers() if CANARY in one.name], schedules
 
 
 def as_text(cells: list[Cell]) -> str:

@@ -57,6 +57,10 @@ async def test_answers_fit_their_schemas(busy: Asked) -> None:
     await busy.post("/v1/runs/ended", {"runs": ["x"], "wait_s": 20})
     await busy.post("/v1/holds", {"scope": "workflow", "value": "shop.pay"})
     await busy.post("/v1/breakers/bank/open")
+    made_schedule = {"name": "nightly", "workflow": "shop.count", "times": "@hourly", "input": {"a": 1}}
+    await busy.post("/v1/schedules", made_schedule)
+    await busy.post("/v1/schedules/nightly/run")
+    await busy.post("/v1/schedules/nightly/backfills", {"from": "2026-01-01", "to": "2026-01-02"})
     checked = 0
     planned = await busy.post("/v1/acts", {"verb": "cancel", "prefix": "x"})
     plan = planned.json()["id"]
@@ -68,6 +72,7 @@ async def test_answers_fit_their_schemas(busy: Asked) -> None:
             .replace("{run}", "x")
             .replace("{n}", "1")
             .replace("{name}", "shop.count")
+            .replace("{schedule}", "nightly")
         )
         answer = await busy.get(path)
         assert answer.status_code == 200, path

@@ -178,6 +178,10 @@ LEADERS_VERBS = frozenset(
         "sweep_twins",
         "change_breaker",
         "give_back_probes",
+        "fire",
+        "fill",
+        "end_backfill",
+        "reconcile_schedules",
     }
 )
 CLAIMS = frozenset({"claim_steps", "claim_probes", "claim_twins"})

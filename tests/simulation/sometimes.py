@@ -140,6 +140,11 @@ SOMETIMES = (
     "an act: changed",
     "an act was taken over",
     "an act was stopped",
+    "a time of a schedule: started",
+    "a time of a schedule: buffered",
+    "a time of a schedule: skipped",
+    "a time of a schedule: missed",
+    "a time of a schedule: replaced",
 )
 
 

@@ -68,7 +68,7 @@ from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
 from holdfast.times import Plan
 from holdfast.times.backfill import Filled
-from holdfast.times.decision import Decision, NewFire, Settled
+from holdfast.times.decision import Decision, FireChange, NewFire
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -815,7 +815,7 @@ async def fire(store: Store, node: str) -> Any:
     decision = Decision(
         planted_schedule("due", cursor=1.65e9, next_at=3.7e9),
         [started],
-        [Settled(1.55e9, 1, FireFate.STARTED, "it waited", False, False)],
+        [FireChange(1.55e9, 1, FireFate.STARTED, "it waited", False, False)],
         [started, waited],
         ["open"],
         [("full", "too many wait")],

@@ -257,7 +257,7 @@ async def test_a_claim_reads_each_lane_in_the_order_of_its_index(
         ("fires", {"fires_pkey"}),
         ("fires_at", {"fires_pkey", "runs_pkey"}),
         ("move_schedules", {"schedules_pkey"}),
-        ("settle_fires", {"fires_open"}),
+        ("change_fires", {"fires_open"}),
         ("old_fires", {"fires_decided"}),
         ("schedules_of", {"schedules_origin"}),
     ],

@@ -387,6 +387,9 @@ class TestSignals:
             ) -> bytes:
                 raise NotImplementedError
 
+            async def output_of(self, run_id: str) -> bytes | None:
+                raise NotImplementedError
+
         paid = Signal("paid", int)
         with pytest.raises(WorkflowError, match="needs an open Holdfast"):
             await paid.send("run-1", 5)

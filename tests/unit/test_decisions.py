@@ -59,8 +59,8 @@ def started(decision: Decision) -> list[float]:
     return [(fire.at - T) / HOUR for fire in decision.starts]
 
 
-def settled(decision: Decision) -> list[tuple[float, str, bool]]:
-    return [((one.at - T) / HOUR, str(one.fate), one.ended) for one in decision.settled]
+def changes(decision: Decision) -> list[tuple[float, str, bool]]:
+    return [((one.at - T) / HOUR, str(one.fate), one.ended) for one in decision.changes]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_time_that_comes_while_nothing_is_open_starts(overlap: str) -> None:
     made = decide(schedule(), plan(overlap=overlap), [opened(state=RunState.SUCCEEDED)], T + 1)
     assert fates(made) == [(0, "started", 1)]
     assert started(made) == [0]
-    assert settled(made) == [(-1, "started", True)]
+    assert changes(made) == [(-1, "started", True)]
     assert (made.row.last_run, made.row.last_at) == (run_id("nightly", BEFORE), BEFORE)
 
 
@@ -105,7 +105,7 @@ def test_a_time_that_waited_starts_when_the_open_run_ends() -> None:
         [opened(state=RunState.FAILED), buffered(T)],
         T + 60,
     )
-    assert settled(made) == [(-1, "started", True), (0, "started", False)]
+    assert changes(made) == [(-1, "started", True), (0, "started", False)]
     assert started(made) == [0]
     assert fates(made) == []
 
@@ -114,12 +114,12 @@ def test_buffer_one_keeps_the_newest() -> None:
     """The one that waited is replaced."""
     row = schedule(cursor=T, next_at=T + HOUR)
     made = decide(row, plan(overlap="buffer_one"), [opened(), buffered(T)], T + HOUR)
-    assert settled(made) == [(0, "replaced", True)]
+    assert changes(made) == [(0, "replaced", True)]
     assert fates(made) == [(1, "buffered", 1)]
 
 
 def test_buffer_all_starts_the_oldest_and_has_a_limit() -> None:
-    """Beyond the limit, times are skipped, and people are told."""
+    """Beyond the limit, times are skipped, and there is an alert."""
     row = schedule(cursor=T + HOUR, next_at=T + 2 * HOUR)
     made = decide(
         row, plan(overlap="buffer_all"), [opened(state=None), buffered(T), buffered(T + HOUR)], T + 2 * HOUR
@@ -204,7 +204,7 @@ def test_a_paused_schedule_decides_nothing() -> None:
         schedule(state=ScheduleState.PAUSED), plan(), [opened(state=RunState.SUCCEEDED), buffered(T)], T + 99
     )
     assert (fates(made), started(made)) == ([], [])
-    assert settled(made) == [(-1, "started", True)]
+    assert changes(made) == [(-1, "started", True)]
 
 
 def test_what_passed_in_a_pause_was_missed() -> None:

@@ -124,7 +124,7 @@ FIRES_SHOWN, PLANNED_SHOWN = 20, 200
 def schedules(
     *, act: str, name: str | None, more: str | None, store: str, as_json: bool, **given: Any
 ) -> int:
-    """List schedules, show one, and preview, pause, resume, run, create, remove or backfill it.
+    """List schedules, and preview, pause, run, create or backfill one.
 
     \b
     holdfast schedules                              all of them

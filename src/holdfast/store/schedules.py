@@ -382,7 +382,7 @@ async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callab
     moved = {row[0] for row in await session.all(Verb.move_schedules, [_moved(one.row) for one in ordered])}
     kept = [one for one in ordered if one.row.name in moved]
     await _add_fires(session, [(one.row.name, fire) for one in kept for fire in one.fires])
-    settled = [
+    changes = [
         (
             one.row.name,
             each.at,
@@ -396,9 +396,9 @@ async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callab
             each.counted,
         )
         for one in kept
-        for each in one.settled
+        for each in one.changes
     ]
-    await session.each(Verb.settle_fires, settled)
+    await session.each(Verb.change_fires, changes)
     started = await _start(session, [(one.row, fire) for one in kept for fire in one.starts])
     for run_id, name in sorted((run, one.row.name) for one in kept for run in one.cancels):
         row = await session.row(Verb.lock_run, run_id)

@@ -316,7 +316,7 @@ class Verb(StrEnum):
     open_fires = auto()
     move_schedules = auto()
     add_fires = auto()
-    settle_fires = auto()
+    change_fires = auto()
     add_schedules = auto()
     change_schedules = auto()
     remove_schedules = auto()

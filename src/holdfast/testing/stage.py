@@ -481,8 +481,8 @@ async def _look_at(store: Store, now: float) -> Activity:
         busy |= any(signal.delivered_seq is None for signal in await store.reads.signals(run.id))
     looks = await store.schedules.schedule_looks("", 1)
     busy |= any(at <= now for at in (*ready, *timers, *deadlines)) or bool(looks.names or looks.backfills)
-    earliest = (min(times, default=None) for times in (ready, timers, deadlines))
-    return Activity(busy, *earliest, looks.next_at)
+    back_off, timer, deadline = (min(times, default=None) for times in (ready, timers, deadlines))
+    return Activity(busy, back_off, timer, deadline, looks.next_at)
 
 
 def _earliest(look: Activity) -> float | None:

@@ -6,7 +6,7 @@ instants those are.
 | does not exist (spring)  | once, at the first instant after it   | left out         |
 | exists twice (autumn)    | once, the first                       | both             |
 
-These are the rules of Debian's cron. A job at a fixed time runs every day once. A job that runs all the time keeps its
+These are the rules of Debian's cron. What is due at a fixed time comes once a day, and what comes all the time keeps its
 rhythm.
 """
 

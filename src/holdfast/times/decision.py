@@ -39,7 +39,7 @@ class NewFire(NamedTuple):
         return run_id(schedule, self.at, self.repeat)
 
 
-class Settled(NamedTuple):
+class FireChange(NamedTuple):
     """A change of a fire that has not ended: it starts or is replaced, or its run has ended or is stuck."""
 
     at: float
@@ -56,7 +56,7 @@ class Decision(msgspec.Struct):
     row: ScheduleRow
     """As it will be. Its fence is still the one that was read."""
     fires: list[NewFire] = []
-    settled: list[Settled] = []
+    changes: list[FireChange] = []
     starts: list[NewFire] = []
     """Those whose runs start: new ones, and those that were buffered."""
     cancels: list[str] = []
@@ -73,7 +73,7 @@ def decide(row: ScheduleRow, plan: Plan, opened: Sequence[OpenFire], now: float)
     """Return what becomes of a schedule now: of runs that have ended, of times that wait for them, and of times that have
     come. A paused schedule only learns that runs have ended."""
     decider = _Decider(row, plan, opened, now)
-    decider.settle()
+    decider.note_ends()
     if decider.row.state is not ScheduleState.PAUSED:
         decider.start_buffered()
         decider.come()
@@ -85,7 +85,7 @@ def decide_now(
 ) -> Decision:
     """Return what becomes of a time that somebody asks for now. With `anyway`, it starts whatever is open."""
     decider = _Decider(row, plan, opened, now)
-    decider.settle()
+    decider.note_ends()
     decider.start_buffered()
     decider.one(at, why, anyway=anyway)
     return decider.decision()
@@ -98,7 +98,7 @@ def resume(row: ScheduleRow, plan: Plan, opened: Sequence[OpenFire], now: float)
     if passed is not None:
         changed = msgspec.structs.replace(changed, cursor=passed[2])
     decider = _Decider(scheduled(changed, plan), plan, opened, now)
-    decider.settle(counts=False)
+    decider.note_ends(counts=False)
     decider.start_buffered()
     decided = decider.decision()
     if passed is not None:
@@ -155,7 +155,7 @@ class _Decider:
 
     # --- runs that have ended -------------------------------------------------------------------------------------------
 
-    def settle(self, *, counts: bool = True) -> None:
+    def note_ends(self, *, counts: bool = True) -> None:
         """Note which runs have ended, and how. Unless it `counts`, failures are forgiven."""
         for one in sorted(self._seen, key=lambda each: each.at):
             is_over = one.state is None or one.state in RUN_ENDED
@@ -163,8 +163,10 @@ class _Decider:
             if not is_over and one.backfill is None:
                 self._open.append(one.run_id or "")
             if is_over or is_stuck:
-                settled = Settled(one.at, one.repeat, FireFate.STARTED, "", is_over, one.counted or is_stuck)
-                self._decided.settled.append(settled)
+                change = FireChange(
+                    one.at, one.repeat, FireFate.STARTED, "", is_over, one.counted or is_stuck
+                )
+                self._decided.changes.append(change)
                 if counts or one.state == RunState.SUCCEEDED:
                     self._count(one, is_stuck=is_stuck)
 
@@ -272,8 +274,8 @@ class _Decider:
     def _replace(self, waiting: NewFire, at: float) -> None:
         why = f"{iso(at)} came while it waited"
         if waiting.at in self._known:
-            self._decided.settled.append(
-                Settled(waiting.at, waiting.repeat, FireFate.REPLACED, why, True, False)
+            self._decided.changes.append(
+                FireChange(waiting.at, waiting.repeat, FireFate.REPLACED, why, True, False)
             )
         else:  # it was buffered in this decision
             place = self._decided.fires.index(waiting)
@@ -284,8 +286,8 @@ class _Decider:
         self._decided.starts.append(started)
         self._open.append(fire.run_id(self.row.name))
         if fire.at in self._known:
-            self._decided.settled.append(
-                Settled(fire.at, fire.repeat, FireFate.STARTED, "it waited", False, False)
+            self._decided.changes.append(
+                FireChange(fire.at, fire.repeat, FireFate.STARTED, "it waited", False, False)
             )
         else:
             self._decided.fires.append(started)

@@ -26,6 +26,7 @@ from tests.simulation.parts.maps import Maps
 from tests.simulation.parts.outbox import Outbox
 from tests.simulation.parts.part import Part
 from tests.simulation.parts.retention import Retention
+from tests.simulation.parts.schedules import Schedules
 from tests.simulation.parts.started import Started
 from tests.simulation.parts.steering import Steering
 from tests.simulation.parts.stops import Stops
@@ -63,6 +64,7 @@ KINDS: tuple[type[Part], ...] = (
     Logs,
     Transactions,
     Hearts,
+    Schedules,
 )
 """The parts that have a module of their own."""
 

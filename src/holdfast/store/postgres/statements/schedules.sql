@@ -59,7 +59,7 @@ FROM unnest($1::text[], $2::timestamptz[], $3::int[], $4::text[], $5::text[], $6
             $9::int[], $10::boolean[]) u(schedule, at, repeat, fate, run_id, why, backfill, last_at, times, ended)
 ON CONFLICT (schedule, at, repeat) DO NOTHING
 
--- name: settle_fires
+-- name: change_fires
 UPDATE holdfast.fires f SET fate = u.fate, run_id = coalesce(u.run_id, f.run_id), ended = u.ended, counted = u.counted,
     why = CASE WHEN u.why = '' THEN f.why ELSE u.why END,
     decided_at = CASE WHEN f.fate = 'buffered' THEN clock_timestamp() ELSE f.decided_at END

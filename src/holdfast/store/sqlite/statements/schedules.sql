@@ -50,7 +50,7 @@ INSERT INTO fires (schedule, at, repeat, fate, run_id, why, backfill, last_at, t
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, store_now())
 ON CONFLICT (schedule, at, repeat) DO NOTHING
 
--- name: settle_fires
+-- name: change_fires
 UPDATE fires SET fate = ?4, run_id = coalesce(?5, run_id), why = CASE WHEN ?6 = '' THEN why ELSE ?6 END, ended = ?7, counted = ?8,
                  decided_at = CASE WHEN fate = 'buffered' THEN store_now() ELSE decided_at END
 WHERE schedule = ?1 AND at = ?2 AND repeat = ?3 AND +ended = 0
