@@ -637,7 +637,7 @@ def I33_as_reported(checker: Checker, commit: Commit) -> Broken:
         excused = isinstance(op, HandBack) or op.excused
         if after.excused - before.excused != excused:
             yield f"step {after.n} of {after.run_id} was given back, and its attempt counts as {after.excused} excused ones"
-        failure = None if excused else op.failure
+        failure = None if isinstance(op, HandBack) or op.excused else op.failure
         timeouts, losses = after.timeouts - before.timeouts, after.losses - before.losses
         if timeouts != (failure is Failure.TIMEOUT) or losses != (failure in (Failure.LOST, Failure.POISON)):
             yield f"step {after.n} of {after.run_id} was given back ({failure}): +{timeouts} timeouts, +{losses} losses"
