@@ -459,6 +459,11 @@ class Holdfast:
         """Schedules: list, make, pause, resume, run, remove and backfill them."""
         from holdfast.timetable import Timetable  # noqa: PLC0415  few programs need it
 
+        if self.is_remote:
+            raise HoldfastError(
+                f"hf.schedules needs the database itself, and {shown_address(self.url)} is a server: ask it at "
+                "/v1/schedules, or use the address of the store"
+            )
         return Timetable(lambda: self.desk.schedules, self.who)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from holdfast import codec
 from holdfast.access import Act, Identity
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSchedule
 from holdfast.model import BackfillRow, FireRow, NewRun, NewSchedule, OpenFire, ScheduleRow
+from holdfast.namespaces import shown
 from holdfast.store.bell import Bell
 from holdfast.store.schedules import NewBackfill, SeenSchedule
 from holdfast.store.store import Store
@@ -399,7 +401,7 @@ class Timetable:
 
     def __init__(self, desk: Callable[[], ScheduleDesk], who: Identity) -> None:
         self._asked, self._who = desk, who
-        self._shown = Shown(who, lambda stored: stored)
+        self._shown = Shown(who, partial(shown, who.namespace))
 
     @property
     def _desk(self) -> ScheduleDesk:
@@ -411,7 +413,7 @@ class Timetable:
         after = ""
         while page := await self._desk.schedules(self._who, after):
             found += [self._shown.schedule(one) for one in page]
-            after = page[-1].row.name
+            after = shown(self._who.namespace, page[-1].row.name)
         return found
 
     async def get(self, name: str) -> answers.Schedule:

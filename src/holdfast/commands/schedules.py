@@ -29,7 +29,7 @@ ACTS = ("list", "show", "preview", "pause", "resume", "run", "create", "remove",
 FIRES_SHOWN, PLANNED_SHOWN = 20, 200
 
 
-@command()
+@command(needs_database=True)
 @click.argument("act", default="list", metavar="[ACT]")
 @click.argument("name", required=False, metavar="[NAME]")
 @click.argument("more", required=False, metavar="[WORKFLOW|BACKFILL]")
@@ -166,7 +166,7 @@ async def _simple(hf: Holdfast, act: str, name: str, more: str, as_json: bool, g
         case "list":
             found = await book.list()
             if not _print(found, as_json):
-                _print_list(found, await hf.store.now())
+                _print_list(found, await hf.now())
         case "show":
             return await _show(hf, name, as_json)
         case "preview":
@@ -239,7 +239,7 @@ def _state(one: answers.Schedule, now: float) -> str:
 
 async def _show(hf: Holdfast, name: str, as_json: bool) -> int:
     one, fires = await hf.schedules.get(name), await hf.schedules.fires(name, FIRES_SHOWN)
-    fills, now = await hf.schedules.backfills(name), await hf.store.now()
+    fills, now = await hf.schedules.backfills(name), await hf.now()
     if as_json:
         output.print_json(_plain(one) | {"fires": _plain(fires), "backfills": _plain(fills)})
         return DONE
@@ -329,7 +329,7 @@ async def _create(hf: Holdfast, name: str, workflow: str, as_json: bool, given: 
     made = await hf.schedules.get(name)
     words = f"schedule {name} is made" if is_new else f"schedule {name} exists already"
     if not _print(made, as_json):
-        output.say(f"{words}: {_state(made, await hf.store.now())}")
+        output.say(f"{words}: {_state(made, await hf.now())}")
     return DONE if is_new else ENDED_OTHERWISE
 
 
