@@ -25,6 +25,8 @@ from holdfast.errors import (
 )
 from holdfast.http.routes import ROUTES
 from holdfast.remote import desk as remote_desk
+from holdfast.remote import line as remote_line
+from holdfast.remote import store as remote_store
 from tests.http import flows
 from tests.http.conftest import made_token
 from tests.remote.conftest import Faults, Served, eventually, through, with_token
@@ -138,12 +140,12 @@ async def test_lists_and_pages(remote: Holdfast) -> None:
 
 async def test_gates_quarantine_and_alerts(remote: Holdfast) -> None:
     """What is about the whole store can be read and changed through a server."""
-    placed = await remote.gates.hold(step="add", note="stop")
+    placed = await remote.gates.hold(step="tests.http.flows.add", note="stop")
     assert placed.new
     assert [one.value for one in await remote.gates.holds()] == [placed.hold.value]
-    await remote.gates.release(step="add")
+    await remote.gates.release(step="tests.http.flows.add")
     with pytest.raises(WrongState):
-        await remote.gates.release(step="add")
+        await remote.gates.release(step="tests.http.flows.add")
     assert (await remote.gates.open("bank")).state == "open"
     assert (await remote.gates.reset("bank")).name == "bank"
     assert [one.name for one in await remote.gates.breakers()] == ["bank"]
@@ -286,7 +288,10 @@ def test_every_request_of_the_remote_desk_is_a_row_of_the_table() -> None:
     named = {re.sub(r"\{[^}]*\}", "*", one) for one in named}
     verbs = {"/v1/runs/*/*", "/v1/breakers/*/*", "/v1/quarantine/*/*"}  # the verb is a parameter
     assert named - verbs <= shapes
-    unused = shapes - named - {one for one in shapes for verb in verbs if one.startswith(verb[:-3])}
+    door = {one for one in shapes if one.startswith("/v1/agents/*")}
+    line = Path(remote_line.__file__).read_text() + Path(remote_store.__file__).read_text()
+    assert door == {one for one in door if f'{one.rpartition("*")[2]}"' in line}
+    unused = shapes - door - named - {one for one in shapes for verb in verbs if one.startswith(verb[:-3])}
     assert unused == {
         "/healthz",
         "/metrics",
