@@ -44,7 +44,6 @@ from holdfast.errors import (
 )
 from holdfast.filters import demand_workflow, within_namespace
 from holdfast.gates import Gates, Placed
-from holdfast.graph.graph import Graph
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.logs import LogFilter, LogInfo, LogTake, in_time
 from holdfast.model import (
@@ -91,6 +90,7 @@ from holdfast.workflow.declaration import TakenSignals, check_signal, check_upda
 from holdfast.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from holdfast.graph.graph import Graph
     from holdfast.timetable import LocalScheduleDesk, ScheduleDesk, ScheduleRequest
 
 WHOLE_STORE = ""

@@ -48,7 +48,7 @@ def clean() -> None:
 
 
 def place() -> str:
-    """Return the namespace of the running step, which only its stored key tells."""
+    """Return the namespace of the running step, which only its stored key says."""
     return here.key.partition("//")[0] if "//" in here.key else "default"
 
 

@@ -19,6 +19,7 @@ from holdfast.remote.line import Line
 from holdfast.store.answers import Answer, ClaimedStep, Observation, ShutGates
 from holdfast.store.bell import Bell
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save, StepOp
+from holdfast.store.schedules import DeclaredSet
 from holdfast.wire.agents import (
     PROTOCOL,
     Answers,
@@ -81,6 +82,7 @@ class RemoteNodes:
         capacity: int,
         lease_s: float,
         declared: Sequence[Declaration] = (),
+        sets: Sequence[DeclaredSet] = (),
     ) -> None:
         about = json.loads(offers)
         body = Register(
