@@ -15,13 +15,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast import codec, edits
 from holdfast.access import Act, Identity, Role
-from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, Token, make
 from holdfast.caller import Caller
 from holdfast.codec.schema import Schema, check, data_option, filled, members
 from holdfast.config import Config
@@ -86,6 +85,9 @@ from holdfast.supervisor.why import explain
 from holdfast.workflow import options, registry
 from holdfast.workflow.declaration import TakenSignals, check_signal, check_update
 from holdfast.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from holdfast.access.tokens import Token
 
 BETWEEN = "//"
 """Stands between a namespace and an id."""
@@ -1050,8 +1052,7 @@ class LocalDesk:
     async def create_token(self, who: Identity, new: NewToken) -> TokenMade:
         """Make a token. Its id and its secret are made here."""
         who.demand(Act.ADMINISTER)
-        secret = self._hf.environment.secret
-        token = make(Role(new.role), secret(ID_BYTES), secret(SECRET_BYTES))
+        token = self._new_token(Role(new.role))
         await self._store.tokens.add_token(
             msgspec.structs.replace(new, id=token.id, digest=token.digest), who.actor
         )
@@ -1063,12 +1064,16 @@ class LocalDesk:
         """Give a token another secret. The old one works on for `grace_s`."""
         who.demand(Act.ADMINISTER)
         found = await self._store.tokens.token(token)
-        role, secret = Role.VIEWER if found is None else Role(found.role), self._hf.environment.secret
-        fresh = make(role, secret(ID_BYTES), secret(SECRET_BYTES))._replace(id=token)
+        fresh = self._new_token(Role.VIEWER if found is None else Role(found.role))._replace(id=token)
         await self._store.tokens.rotate_token(
             token, fresh.digest, grace_s=grace_s, expires_s=expires_s, actor=who.actor
         )
         return await self._made(fresh)
+
+    def _new_token(self, role: Role) -> Token:
+        from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, make  # noqa: PLC0415  few need it
+
+        return make(role, self._hf.environment.secret(ID_BYTES), self._hf.environment.secret(SECRET_BYTES))
 
     async def _made(self, token: Token) -> TokenMade:
         row = await self._store.tokens.token(token.id)
