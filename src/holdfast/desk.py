@@ -22,7 +22,6 @@ import msgspec
 
 from holdfast import codec, edits
 from holdfast.access import Act, Identity, Kind, Role
-from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, Token, make
 from holdfast.caller import Caller
 from holdfast.codec.schema import Schema, check, data_option, filled, members
 from holdfast.config import Config
@@ -90,6 +89,7 @@ from holdfast.workflow.declaration import TakenSignals, check_signal, check_upda
 from holdfast.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from holdfast.access.tokens import Token
     from holdfast.graph.graph import Graph
     from holdfast.timetable import LocalScheduleDesk, ScheduleDesk, ScheduleRequest
 
@@ -1124,8 +1124,7 @@ class LocalDesk:
     async def create_token(self, who: Identity, new: NewToken) -> TokenMade:
         """Make a token. Its id and its secret are made here."""
         who.demand(Act.ADMINISTER)
-        secret = self._hf.environment.secret
-        token = make(Role(new.role), secret(ID_BYTES), secret(SECRET_BYTES))
+        token = self._new_token(Role(new.role))
         await self._store.tokens.add_token(
             msgspec.structs.replace(new, id=token.id, digest=token.digest), who.actor
         )
@@ -1137,12 +1136,16 @@ class LocalDesk:
         """Give a token another secret. The old one works on for `grace_s`."""
         who.demand(Act.ADMINISTER)
         found = await self._store.tokens.token(token)
-        role, secret = Role.VIEWER if found is None else Role(found.role), self._hf.environment.secret
-        fresh = make(role, secret(ID_BYTES), secret(SECRET_BYTES))._replace(id=token)
+        fresh = self._new_token(Role.VIEWER if found is None else Role(found.role))._replace(id=token)
         await self._store.tokens.rotate_token(
             token, fresh.digest, grace_s=grace_s, expires_s=expires_s, actor=who.actor
         )
         return await self._made(fresh)
+
+    def _new_token(self, role: Role) -> Token:
+        from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, make  # noqa: PLC0415  few need it
+
+        return make(role, self._hf.environment.secret(ID_BYTES), self._hf.environment.secret(SECRET_BYTES))
 
     async def _made(self, token: Token) -> TokenMade:
         row = await self._store.tokens.token(token.id)

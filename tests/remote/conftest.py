@@ -16,6 +16,7 @@ from holdfast.config import Config
 from holdfast.http.listener import Address, serving
 from tests.http.conftest import FAST, made_token
 
+LATE_S = 0.3
 ALL = ("scheduler", "agent", "supervisor", "server")
 
 
@@ -60,7 +61,7 @@ async def with_token(at: Served, role: str, **given: Any) -> AsyncIterator[Holdf
 
 class Faults(httpx2.AsyncBaseTransport):
     """A network with faults, before the real one. `plan` says of each request what happens to it: `lose the request`,
-    `lose the reply`, `double`, or nothing."""
+    `lose the reply`, `double`, `late`, or nothing."""
 
     def __init__(self, plan: Callable[[httpx2.Request], str]) -> None:
         self._real = httpx2.AsyncHTTPTransport()
@@ -78,6 +79,8 @@ class Faults(httpx2.AsyncBaseTransport):
             await first.aread()
             await first.aclose()
         answer = await self._real.handle_async_request(request)
+        if fault == "late":
+            await asyncio.sleep(LATE_S)
         if fault == "lose the reply":
             await answer.aread()
             await answer.aclose()

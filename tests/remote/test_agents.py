@@ -109,7 +109,7 @@ async def test_labels_and_tokens_decide_what_it_gets(at: Served) -> None:
 
 
 @pytest.mark.parametrize("part", ["claim", "report", "beat", "agents"])
-@pytest.mark.parametrize("fault", ["lose the request", "lose the reply", "double"])
+@pytest.mark.parametrize("fault", ["lose the request", "lose the reply", "double", "late"])
 async def test_faults_on_the_way_cost_nothing(at: Served, part: str, fault: str) -> None:
     """Every third request of a kind meets a fault. Each step has its effect once, and no attempt is spent."""
     count = 0

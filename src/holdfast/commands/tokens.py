@@ -91,7 +91,9 @@ def tokens(
         raise click.UsageError(f"{act} takes no id")
     if act == "create":
         if role is None:
-            raise click.UsageError("say what the token may do: --role viewer, starter, operator or admin")
+            raise click.UsageError(
+                "say what the token may do: --role viewer, starter, operator, agent or admin"
+            )
         new = NewToken(
             "",
             stored_text(name or role, "--name", NAME_MAX),
