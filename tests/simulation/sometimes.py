@@ -139,6 +139,9 @@ SOMETIMES = (
     "an act: done",
     "an act: changed",
     "an act was taken over",
+    "the same id was started in two namespaces",
+    "claimed by a node for acme",
+    "claimed by a node for several namespaces",
     "an act was stopped",
 )
 
