@@ -148,7 +148,7 @@ def test_without_a_namespace_the_second_application_is_refused_with_the_way(cli:
     first = cli.start("up", "billing/app.py", "--json")
     until(partial(is_up, cli, "default"), first)
     refused = cli("up", "mailing/app.py", code=2)
-    assert "or a namespace of its own (--namespace" in refused.errors
+    assert "a namespace of its own (--namespace" in refused.errors
     third = cli.start("up", "mailing/app.py", "--namespace", "*", "--json")
     assert "belongs to another application" in json.dumps(cli.end(third)._asdict())
     os.killpg(first.pid, signal.SIGTERM)

@@ -114,7 +114,7 @@ def demand_names(mine: Offers, rivals: Iterable[Rival], only: str | None = None)
             raise NameTaken(
                 f"the {name}{more} belongs to another application on this store, {_described(source)}, on {rival.host} pid "
                 f"{rival.pid}; here it comes from {_described(wanted[name])}, and each would execute what the other asks for: "
-                "give one of them name=…, or a namespace of its own (--namespace, Holdfast(namespace=…)); if both are one application, give both the same name with --app "
+                "give one of them name=…, a namespace of its own (--namespace, Holdfast(namespace=…)), or another store; if both are one application, give both the same name with --app "
                 "NAME, HOLDFAST_APP or Holdfast(app=…)"
             )
 

@@ -65,6 +65,7 @@ KINDS: tuple[type[Part], ...] = (
     Transactions,
     Hearts,
     Schedules,
+    Walls,
 )
 """The parts that have a module of their own."""
 
@@ -109,9 +110,8 @@ class Parts:
         """The parts with a module of their own that this seed plays."""
         if not self.any:
             self.more = [part for part in (kind(seed) for kind in KINDS) if part.is_played]
-            walls = Walls(seed)
-            if walls.is_played and not self.more and not self.families:
-                self.more = [walls]  # other parts ask any process about any run
+            if len(self.more) > 1 or self.families:  # other parts ask any process about any run
+                self.more = [part for part in self.more if part.name != Walls.name]
         if [part.name for part in self.more] == ["acts"]:
             self.retries = True  # so that an act can retry what has ended
         if self.plays("retention"):
