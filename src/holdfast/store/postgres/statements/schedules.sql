@@ -124,6 +124,9 @@ ORDER BY d.origin, d.first_seen, d.digest LIMIT $1
 -- name: schedules_of
 SELECT {Schedule} FROM holdfast.schedules WHERE origin = $1 ORDER BY name LIMIT $2
 
+-- name: lock_schedules_of
+SELECT {Schedule} FROM holdfast.schedules WHERE origin = $1 ORDER BY name LIMIT $2 FOR UPDATE
+
 -- Active schedules whose workflow no live node has loaded.
 -- name: gone_schedules
 SELECT name, workflow, version FROM holdfast.schedules s
@@ -142,6 +145,9 @@ ON CONFLICT (id) DO NOTHING
 
 -- name: backfill
 SELECT {Backfill} FROM holdfast.backfills WHERE id = $1
+
+-- name: lock_backfill
+SELECT {Backfill} FROM holdfast.backfills WHERE id = $1 FOR UPDATE
 
 -- name: backfills
 SELECT {Backfill} FROM holdfast.backfills WHERE schedule = $1 ORDER BY created_at DESC LIMIT $2

@@ -97,6 +97,9 @@ ORDER BY d.origin, d.first_seen, d.digest LIMIT ?1
 -- name: schedules_of
 SELECT {Schedule} FROM schedules INDEXED BY schedules_origin WHERE origin = ?1 ORDER BY name LIMIT ?2
 
+-- name: lock_schedules_of
+SELECT {Schedule} FROM schedules INDEXED BY schedules_origin WHERE origin = ?1 ORDER BY name LIMIT ?2
+
 -- Active schedules whose workflow no live node has loaded.
 -- name: gone_schedules
 SELECT name, workflow, version FROM schedules s INDEXED BY schedules_due
@@ -115,6 +118,9 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, store_now())
 ON CONFLICT (id) DO NOTHING
 
 -- name: backfill
+SELECT {Backfill} FROM backfills WHERE id = ?1
+
+-- name: lock_backfill
 SELECT {Backfill} FROM backfills WHERE id = ?1
 
 -- name: backfills
