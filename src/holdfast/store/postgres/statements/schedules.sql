@@ -117,8 +117,8 @@ ON CONFLICT (origin, digest) DO NOTHING
 
 -- name: declared_sets
 SELECT d.origin, d.digest, d.body, extract(epoch FROM d.first_seen)::float8 FROM holdfast.declared d
-WHERE EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL AND n.lease_until > clock_timestamp()
-              AND n.offers::jsonb -> 'schedules' @> to_jsonb(d.digest))
+WHERE d.digest IN (SELECT jsonb_array_elements_text(n.offers::jsonb -> 'schedules') FROM holdfast.nodes n
+                   WHERE n.retired_at IS NULL AND n.lease_until > clock_timestamp())
 ORDER BY d.origin, d.first_seen, d.digest LIMIT $1
 
 -- name: schedules_of

@@ -90,8 +90,8 @@ ON CONFLICT (origin, digest) DO NOTHING
 
 -- name: declared_sets
 SELECT d.origin, d.digest, d.body, d.first_seen FROM declared d
-WHERE EXISTS (SELECT 1 FROM nodes n INDEXED BY nodes_live, json_each(n.offers, '$.schedules') w
-              WHERE n.retired_at IS NULL AND n.lease_until > (SELECT store_now()) AND w.value = d.digest)
+WHERE d.digest IN (SELECT w.value FROM nodes n INDEXED BY nodes_live, json_each(n.offers, '$.schedules') w
+                   WHERE n.retired_at IS NULL AND n.lease_until > (SELECT store_now()))
 ORDER BY d.origin, d.first_seen, d.digest LIMIT ?1
 
 -- name: schedules_of
