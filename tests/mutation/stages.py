@@ -63,6 +63,8 @@ AREAS = {
 FILES = {
     # store, by noun
     "acts": Nearest("", "acts", "acts"),
+    "schedules": Nearest("decisions", "schedules", "schedules"),
+    "backfills": Nearest("decisions", "schedules", "schedules"),
     "agents": Nearest("", "agents", "attempts runs"),
     "answers": Nearest("", "hops agents", "runs"),
     "batch": Nearest("", "hops agents starts quarantine", "runs costs"),

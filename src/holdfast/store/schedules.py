@@ -216,7 +216,7 @@ class LeaderSchedules(ScheduleReads):
         now = await session.now()
         known = {
             row[0]: schedule_of(row)
-            for row in await session.rows(Verb.schedules_of, declared.origin, LINES_MAX)
+            for row in await session.rows(Verb.lock_schedules_of, declared.origin, LINES_MAX)
         }
         lines = {line.name: line for line in declared.lines}
         new = [
@@ -355,7 +355,7 @@ class Schedules(LeaderSchedules):
     @transaction
     async def stop_backfill(self, session: Session, backfill_id: str, actor: str) -> BackfillRow | None:
         """Stop a backfill: it starts no further run. Return None if there is none. One that has ended stays as it is."""
-        found = await session.row(Verb.backfill, backfill_id)
+        found = await session.row(Verb.lock_backfill, backfill_id)
         if found is None:
             return None
         row = backfill_of(found)

@@ -117,12 +117,15 @@ ON CONFLICT (origin, digest) DO NOTHING
 
 -- name: declared_sets
 SELECT d.origin, d.digest, d.body, extract(epoch FROM d.first_seen)::float8 FROM holdfast.declared d
-WHERE EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL AND n.lease_until > clock_timestamp()
-              AND n.offers::jsonb -> 'schedules' @> to_jsonb(d.digest))
+WHERE d.digest IN (SELECT jsonb_array_elements_text(n.offers::jsonb -> 'schedules') FROM holdfast.nodes n
+                   WHERE n.retired_at IS NULL AND n.lease_until > clock_timestamp())
 ORDER BY d.origin, d.first_seen, d.digest LIMIT $1
 
 -- name: schedules_of
 SELECT {Schedule} FROM holdfast.schedules WHERE origin = $1 ORDER BY name LIMIT $2
+
+-- name: lock_schedules_of
+SELECT {Schedule} FROM holdfast.schedules WHERE origin = $1 ORDER BY name LIMIT $2 FOR UPDATE
 
 -- Active schedules whose workflow no live node has loaded.
 -- name: gone_schedules
@@ -142,6 +145,9 @@ ON CONFLICT (id) DO NOTHING
 
 -- name: backfill
 SELECT {Backfill} FROM holdfast.backfills WHERE id = $1
+
+-- name: lock_backfill
+SELECT {Backfill} FROM holdfast.backfills WHERE id = $1 FOR UPDATE
 
 -- name: backfills
 SELECT {Backfill} FROM holdfast.backfills WHERE schedule = $1 ORDER BY created_at DESC LIMIT $2

@@ -90,11 +90,14 @@ ON CONFLICT (origin, digest) DO NOTHING
 
 -- name: declared_sets
 SELECT d.origin, d.digest, d.body, d.first_seen FROM declared d
-WHERE EXISTS (SELECT 1 FROM nodes n INDEXED BY nodes_live, json_each(n.offers, '$.schedules') w
-              WHERE n.retired_at IS NULL AND n.lease_until > (SELECT store_now()) AND w.value = d.digest)
+WHERE d.digest IN (SELECT w.value FROM nodes n INDEXED BY nodes_live, json_each(n.offers, '$.schedules') w
+                   WHERE n.retired_at IS NULL AND n.lease_until > (SELECT store_now()))
 ORDER BY d.origin, d.first_seen, d.digest LIMIT ?1
 
 -- name: schedules_of
+SELECT {Schedule} FROM schedules INDEXED BY schedules_origin WHERE origin = ?1 ORDER BY name LIMIT ?2
+
+-- name: lock_schedules_of
 SELECT {Schedule} FROM schedules INDEXED BY schedules_origin WHERE origin = ?1 ORDER BY name LIMIT ?2
 
 -- Active schedules whose workflow no live node has loaded.
@@ -115,6 +118,9 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, store_now())
 ON CONFLICT (id) DO NOTHING
 
 -- name: backfill
+SELECT {Backfill} FROM backfills WHERE id = ?1
+
+-- name: lock_backfill
 SELECT {Backfill} FROM backfills WHERE id = ?1
 
 -- name: backfills
