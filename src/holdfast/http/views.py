@@ -189,8 +189,8 @@ def step(row: model.StepRow, who: Identity) -> answers.Step:
     )
 
 
-def signal(row: model.SignalRow, who: Identity) -> answers.Signal:
-    return answers.Signal(
+def signal(row: model.SignalRow, who: Identity) -> answers.SignalSeen:
+    return answers.SignalSeen(
         id=row.id,
         name=row.name,
         key=row.key,

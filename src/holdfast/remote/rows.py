@@ -145,7 +145,7 @@ def entry(found: answers.Entry) -> model.JournalEntry:
     return model.JournalEntry(found.id, at(found.at), found.actor, found.verb, found.run, found.n, found.note)
 
 
-def signal(run_id: str, found: answers.Signal) -> model.SignalRow:
+def signal(run_id: str, found: answers.SignalSeen) -> model.SignalRow:
     return model.SignalRow(
         found.id,
         run_id,

@@ -164,7 +164,7 @@ class Forked(msgspec.Struct):
     """Steps that the other run has undone, and whose results the fork uses all the same."""
 
 
-class Signal(msgspec.Struct, kw_only=True):
+class SignalSeen(msgspec.Struct, kw_only=True):
     """A signal or an update that was sent to a run."""
 
     id: int
@@ -183,7 +183,7 @@ class Signal(msgspec.Struct, kw_only=True):
 
 
 class Signals(msgspec.Struct):
-    items: list[Signal]
+    items: list[SignalSeen]
 
 
 class LogCounts(msgspec.Struct):
