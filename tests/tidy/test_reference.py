@@ -66,6 +66,10 @@ def test_every_public_name_is_listed() -> None:
         "start_raw",
         "send_signal",
         "plan_act",
+        "stored",
+        "sees",
+        "shown",
+        "shown_text",
     }  # only the command line uses these
     for kind, word in ((Run, "run"), (Holdfast, "hf"), (Act, "act")):
         for name in {name for name in vars(kind) if not name.startswith("_")} - rarely:

@@ -115,8 +115,8 @@ class Gates(msgspec.Struct):
     """What keeps steps from beginning."""
 
     mark: str
-    breakers: list[Any]
-    holds: list[Any]
+    breakers: list[dict[str, Any]]
+    holds: list[dict[str, Any]]
 
 
 class Claims(msgspec.Struct, kw_only=True):
