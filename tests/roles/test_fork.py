@@ -180,6 +180,31 @@ async def test_a_failed_step_can_be_set(hf: Holdfast) -> None:
     assert len(undone) == 1
 
 
+async def test_the_retry_of_a_fork_does_what_failed_with_keys_of_its_own(hf: Holdfast) -> None:
+    """The other run has its own effect under its own key, and undoes that itself."""
+    broken.add("ship")
+    assert await ended(hf, order, "o", "book") is RunState.UNDONE
+    fork = await hf.run("o", order).fork(id="mine")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=60)
+    assert keys("ship") == ["o::do"]  # the failure is kept
+    broken.clear()
+    again = await fork.retry()
+    assert await again.result(timeout=60) == "charged 100, ship"
+    assert keys("ship") == ["o::do", "mine~2::do"]
+
+
+async def test_a_fork_of_a_fork_executes_a_step_whose_result_was_set(hf: Holdfast) -> None:
+    """The first fork knows results of steps before its code asks for them. That does not keep the second one from
+    executing such a step."""
+    assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED
+    first = await hf.run("o", order).fork(set={"quote": {"cents": 5}, "do": "by hand"}, id="first")
+    assert await first.result(timeout=60) == "charged 5, by hand"
+    second = await first.fork(from_="do", id="second")
+    assert await second.result(timeout=60) == "charged 5, ship"
+    assert keys("ship") == ["o::do", "second::do"]
+
+
 async def test_a_fork_never_undoes_what_it_did_not_do(hf: Holdfast) -> None:
     """Not even a retry of the fork does. What the fork did itself is undone."""
     assert await ended(hf, order, "o", "book") is RunState.SUCCEEDED

@@ -29,6 +29,7 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
     lanes = dict(checker.connection.execute("SELECT id, undo FROM lanes").fetchall())
     retried = {run.retry_of for run in checker.runs.values()}
     steered = {run_id for run_id, act in simulation.checker.steered if act in ("skip", "abandon")}
+    steered |= {run.id for run in checker.runs.values() if steered.intersection(simulation.chain_of(run.id))}
     for run in checker.runs.values():
         if run.id in retried:
             continue  # its effects belong to the run that went on from it

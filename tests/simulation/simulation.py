@@ -216,6 +216,13 @@ class Simulation(World):
             run_id = run.retry_of
         return run_id
 
+    def chain_of(self, run_id: str | None) -> Iterator[str]:
+        """Yield a run, and those that it is the retry of."""
+        while run_id is not None:
+            yield run_id
+            run = self.checker.runs.get(run_id)
+            run_id = run and run.retry_of
+
     def is_fork(self, run: Run) -> bool:
         """True if the run, or the first of its chain of retries, is a fork."""
         return self.checker.runs[self.root_of(run.id)].forked_from is not None
@@ -865,7 +872,7 @@ class Simulation(World):
 
     async def _tend(self) -> None:
         """After the heal, do what an operator does who sees a run held or stuck."""
-        dice = self.parts.dice
+        given_up: set[tuple[str, int]] = set()
         while True:
             await asyncio.sleep(1.0)
             quarantined = {one.run_id for one in self.checker.steps.values() if one.ready_at > NEVER / 2}
@@ -877,9 +884,11 @@ class Simulation(World):
                     await self.asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
                 elif run.state == "stuck":
                     await self.asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
-                    lost = [n for n, step in self._failed_undos(run.id) if step.kind == "child"]
+                    undos = self._failed_undos(run.id)
+                    lost = [n for n, step in undos if step.kind == "child" and (run.id, n) not in given_up]
                     if lost:  # the undo of a child was abandoned: to ask for it again is of no use
-                        await self.asked(partial(_skip_undo, run.id, dice.choice(lost)), tries=2)
+                        given_up.add((run.id, lost[0]))
+                        await self.asked(partial(_skip_undo, run.id, lost[0]), tries=2)
                     else:
                         await self.asked(partial(_retry_undo, run.id), tries=2)
                 elif run.state == "running" and run.retry_of is not None:

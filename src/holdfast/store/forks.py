@@ -175,12 +175,17 @@ class _Point(NamedTuple):
     """True if everything that is recorded is kept."""
     is_cancelled: bool
     """True if the run ended because somebody cancelled it."""
+    start_n: int | None = None
+    """The step that is executed again. Its result may stand before the place where the code asked for it, if it was set
+    by an earlier fork."""
 
     def place(self, row: StepRow, *, is_set: bool) -> int | None:
         """Return the place of a step in the kept history, NOT_DELIVERED, or None if the step is not kept."""
         heard = row.delivered_seq if row.delivered_seq and row.delivered_seq <= self.seq else 0
         if is_set:
             return heard or NOT_DELIVERED
+        if row.n == self.start_n:
+            return None
         if row.kind is StepKind.TIMER and row.name == "deadline" and row.key.endswith(DEADLINE):
             return None
         is_asked = row.n < self.before_n and row.after_seq < self.after_seq
@@ -221,7 +226,7 @@ def _point(
             raise WrongState(
                 f"step {row.key!r} of run {run.id!r} is an undo: fork from a step of the workflow itself"
             )
-        return _Point(min(row.after_seq, ends), row.n, math.inf, False, is_cancelled)
+        return _Point(min(row.after_seq, ends), row.n, math.inf, False, is_cancelled, row.n)
     if request.is_anew:
         return _Point(-1, 0, 0, False, is_cancelled)
     heard = [seq for key in request.results if (seq := by_key[key].delivered_seq) and seq <= ends]

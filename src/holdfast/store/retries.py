@@ -256,6 +256,8 @@ def plan(
                 taken_over.append((child.id, row.n))
         elif child is not None:
             left[row.key] = Inherited(row.key, child=child.id)
+        elif row.n <= first.kept_n:
+            pass  # its attempts were made by the run that this one was forked from, and that one undoes them
         elif row.kind is StepKind.CALL and not undone and (row.attempt or row.effect):
             left[row.key] = Inherited(row.key, row.effect_key)
     given_up = {row.key for row in steps if row.n <= first.kept_n and row.delivered_seq == 0}

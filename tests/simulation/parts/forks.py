@@ -89,6 +89,7 @@ def _missing(
             or step.state != "succeeded"
             or step.key.startswith(UNDO_PREFIX)
             or step.key in kept
+            or step is start
         ):
             continue
         before_start = start is not None and 0 < (step.delivered_seq or 0) <= start.after_seq
