@@ -995,7 +995,7 @@ class LocalDesk:
         """Return the fingerprints of the run's steps that are in quarantine."""
         who.demand(Act.READ)
         return {
-            one.fingerprint for one in await self._store.quarantine.quarantined(await self._known(who, run))
+            one.fingerprint for one in await self._store.quarantine.quarantined(await self._named(who, run))
         }
 
     async def resolve(

@@ -15,7 +15,7 @@ from tests.commands.test_terminal import COLOUR, Terminal
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[2K|\x1b\[\?25[hl]|\r\n|\r")
 """The sequences that our own terminal library writes."""
-ID = "[/x][link=http://evil]y"
+ID = "[/x][link=evil]y"
 
 
 @pytest.fixture
