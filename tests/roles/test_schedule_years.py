@@ -146,6 +146,7 @@ async def test_ten_virtual_days_with_two_leaders_have_one_fate_for_each_time(tmp
     assert await play(tmp_path, 10, 20, 1, begin=BEGIN + 83 * DAY) >= 10
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_a_virtual_year_with_500_restarts_has_one_fate_for_each_time(tmp_path: Path) -> None:
     """Also over all changes of the clocks in these zones."""
