@@ -173,6 +173,8 @@ class Holdfast:
         """The namespaces that this process works for."""
         self._asked_namespace = None if asked is None else self.namespaces.only
         """The namespace that a server is asked for. Without one, it is the namespace of the token."""
+        if self._transport is not None:
+            self._transport.namespace = self._asked_namespace
         self._checked_names: set[str] = set()
         """Workflows that may be started here: no other application publishes other code under their names."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)

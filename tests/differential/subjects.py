@@ -468,7 +468,7 @@ class Postgres(Subject):
         return found
 
     def empty(self) -> None:
-        self._sql.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY".encode())
+        self._sql.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY CASCADE".encode())
 
     def close(self) -> None:
         self._sql.close()

@@ -62,6 +62,7 @@ APART = {
     ("claim_runs", "retire_dead_node"): "the same",
     ("claim_twins", "retries"): "the claim is answered with the step as it is then",
     ("log_alerts", "log_alerts"): NEVER_AT_ONCE,
+    ("reconcile_schedules", "reconcile_schedules"): NEVER_AT_ONCE,
     ("prune", "answer_joins"): "each says how many rows it has removed itself",
     ("add_durations", "fade_durations"): "how long steps take is an estimate",
 }

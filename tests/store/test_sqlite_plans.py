@@ -41,8 +41,9 @@ BY_INDEX_ALONE = {
     "schedule_looks": {"schedules_due"},
     "gone_schedules": {"schedules_due"},
     "other_tzdata": {"schedules_due"},
+    "failures": {"f"},
 }
-"""Statements that read a whole partial index, which has only rows that wait."""
+"""Statements that read a whole partial index or table, which has only rows that wait."""
 TABLES = {
     "runs",
     "steps",

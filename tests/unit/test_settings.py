@@ -126,6 +126,7 @@ SHOWN: dict[str, str] = {
     "act_lease_s": "roles/test_acts.py::test_an_act_whose_process_died_is_ended_by_the_leader",
     "act_batch_max": "roles/test_acts.py::test_progress_is_shown_after_each_batch",
     "act_share_s": "store/test_acts.py::test_a_batch_ends_after_its_share_of_time",
+    "keep_fires_days": "store/test_schedules.py::test_old_fates_are_forgotten",
     "keep_workflows_days": "store/test_workflows.py::test_what_nobody_declared_for_a_long_time_is_removed",
     "poll_s": "roles/test_isolated.py::test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free",
     "runs_max": "roles/test_settings.py::test_a_scheduler_keeps_so_many_runs_in_memory",

@@ -17,7 +17,7 @@ from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
     RunRequest,
     Target,
-    chosen_namespaces,
+    asked_namespaces,
     command,
     given_text,
     json_value,
@@ -54,7 +54,9 @@ def start(request: RunRequest, store: str, as_json: bool) -> None:
         workflow = request.workflow()
         raw = request.input(workflow) or workflow.shape.from_json("{}")
         started, state = run_quickly(
-            _start(workflow, raw, Holdfast(store, roles=(), app=request.app, namespace=chosen_namespaces()))
+            _start(
+                workflow, raw, Holdfast(store, roles=(), app=request.app, namespace=asked_namespaces(store))
+            )
         )
     _answer(as_json, started, state, f"{started} is {state}")
 

@@ -35,8 +35,8 @@ FIRES_SHOWN, PLANNED_SHOWN = 20, 200
 @click.argument("more", required=False, metavar="[WORKFLOW|BACKFILL]")
 @note_option
 @click.option(
-    "-n",
     "--count",
+    "-n",
     "many",
     type=click.IntRange(1, 1000),
     default=10,

@@ -20,7 +20,7 @@ from holdfast.commands.options import (
     Command,
     alerts_option,
     app_option,
-    chosen_namespaces,
+    asked_namespaces,
     command,
     label_option,
 )
@@ -360,7 +360,7 @@ def _serve(
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: there is no step here: mark a function with @step")
         # A supervisor alone works for all namespaces, whatever the environment names.
-        namespaces = Namespaces((ALL,)) if tuple(roles) == ("supervisor",) else chosen_namespaces()
+        namespaces = Namespaces((ALL,)) if tuple(roles) == ("supervisor",) else asked_namespaces(store)
         hf = Holdfast(
             store, roles=roles, labels=labels, config=config, alerts=alerts, app=app, namespace=namespaces
         )

@@ -81,6 +81,8 @@ class Transport:
                 f"a token does not belong into an address, which others can read: set {TOKEN_VARIABLE}"
             )
         self.url, self.environment = url.rstrip("/"), environment
+        self.namespace: str | None = None
+        """The namespace that requests are about, if they do not say it. Without one, it is that of the token."""
         self.shown = self.url
         token = token or os.environ.get(TOKEN_VARIABLE) or None
         if token is not None and read(token.strip()) is None:
@@ -126,8 +128,8 @@ class Transport:
         headers = dict(more or {})
         if self._token is not None:
             headers.setdefault("Authorization", f"Bearer {self._token}")
-        if namespace is not None:
-            headers[NAMESPACE_HEADER] = namespace
+        if (meant := namespace or self.namespace) is not None:
+            headers[NAMESPACE_HEADER] = meant
         return headers
 
     async def once(
