@@ -110,8 +110,8 @@ def failures_are_reported_twice(stack: ExitStack) -> None:
     sql(
         stack,
         "raise_alerts",
-        "VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6, store_now())",
-        "VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6 + 1, store_now())",
+        "VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6, ?7, store_now())",
+        "VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6 + 1, ?7, store_now())",
     )
 
 

@@ -155,7 +155,8 @@ class Schedules(Part):
     def endings(self, simulation: Simulation) -> Iterator[str]:
         """Every run of a schedule that succeeded returned what its code returns."""
         for run in simulation.checker.runs.values():
-            if run.id.partition("@")[0] in self._plans and run.state in RUN_ENDED:
+            schedule, at, _ = run.id.partition("@")
+            if at and schedule in self._plans and run.state in RUN_ENDED:
                 if run.state == "succeeded" and run.output != b'"done"':
                     yield f"G2 run {run.id} returned {run.output!r}"
 
