@@ -71,9 +71,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
     else:
         config.stash[CLEANUP] = ExitStack()
-        config.stash[SERVER_FOLDER] = config.stash[CLEANUP].enter_context(postgres.locked_folder(hasty=True))
-        if has_room(MEMORY):
-            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        memory = MEMORY if has_room(MEMORY) else None
+        folder = postgres.locked_folder(hasty=True, within=memory)
+        config.stash[SERVER_FOLDER] = config.stash[CLEANUP].enter_context(folder)
+        if memory is not None:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 def has_room(folder: Path) -> bool:

@@ -69,10 +69,12 @@ def given_server() -> Server | None:
 
 
 @contextmanager
-def locked_folder(*, hasty: bool = False) -> Iterator[Path]:
-    """Make a folder for one server and lock it. When the block ends, wait until its server is gone. A hasty server does
-    not wait for the disk: what it answered survives its own death, but not the machine's."""
-    folder = Path(tempfile.mkdtemp(prefix="hfpg-"))  # short: a socket's path may have about 100 characters
+def locked_folder(*, hasty: bool = False, within: Path | None = None) -> Iterator[Path]:
+    """Make a folder for one server and lock it, in the usual place or in `within`. When the block ends, wait until its
+    server is gone. A hasty server does not wait for the disk: what it answered survives its own death, but not the
+    machine's."""
+    # It is short: a socket's path may have about 100 characters.
+    folder = Path(tempfile.mkdtemp(prefix="hfpg-", dir=within))
     if hasty:
         (folder / "hasty").touch()
     try:
