@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 async def test_an_agent_works_in_the_namespace_of_its_token(store_url: str) -> None:
     """It executes steps of that namespace, under their stored keys, and none of another one."""
+    flows.begun.clear()
     async with (
         served(store_url, ("supervisor", "server")) as at,
         Holdfast(store_url, roles=["scheduler"], namespace="acme", config=FAST) as acme,

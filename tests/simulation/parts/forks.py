@@ -280,6 +280,6 @@ def forks_keep_the_step_they_begin_with(stack: ExitStack) -> None:
     real = forks._Point.place
 
     def place(self: Any, row: Any, *, is_set: bool) -> int | None:
-        return real(self._replace(before_n=self.before_n + 1), row, is_set=is_set)
+        return real(self._replace(before_n=self.before_n + 1, start_n=None), row, is_set=is_set)
 
     code(stack, forks._Point, "place", place)
