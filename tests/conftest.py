@@ -55,7 +55,7 @@ scenarios that take many seconds. `make chaos` runs the scenarios of `tests/chao
 MEMORY = Path("/dev/shm")
 """A file system in memory, for the folders of the tests. A commit does not wait for a disk there. What a killed process
 has written survives it all the same."""
-ROOM_BYTES = 2 << 30
+ROOM_BYTES = 4 << 30
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")  # how long an example takes is no claim
 SERVER_FOLDER = pytest.StashKey[Path]()
