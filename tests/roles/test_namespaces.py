@@ -376,7 +376,8 @@ async def test_acts_on_many_mean_one_namespace(store_url: str) -> None:
     """A plan lists only runs of its namespace, and another namespace does not know the act."""
     async with nodes(store_url, "default", "acme") as (here_, acme):
         for hf in (here_, acme):
-            await hf.start(later.using(id="x"))
+            run = await hf.start(later.using(id="x"))
+            await eventually(run.steps, bool)  # a plan leaves alone what changes after it was made
         plan = await acme.plan("cancel", workflow="later")
         assert [one.run_id async for one in plan.runs()] == ["x"]
         assert plan.preview.changes[0].sample == ["x"]
