@@ -9,7 +9,7 @@ PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test every versions pythons chaos fuzz bench compare pairs figures mutants check lint format setup clean
+.PHONY: help demo test every versions pythons pages picture chromium vendor chaos fuzz bench compare pairs figures mutants check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,20 @@ pythons: .venv/.full ## run the tests on other Pythons installed here (ARGS="tes
 	  [ -n "$$found" ] || { echo "no Python $$version is installed here"; continue; }; echo "Python $$version"; \
 	  env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv-$$version .venv/bin/uv sync --quiet --frozen --all-extras --python "$$found" || exit 1; \
 	  .venv-$$version/bin/pytest -q -n $(PROCESSES) --dist loadgroup -m "not long" $${ARGS:-tests/unit tests/store tests/roles tests/testing} || exit 1; done
+
+pages: .venv/.full ## try every page of the dashboard in Chromium, with pictures in work/pages (make chromium installs one)
+	@.venv/bin/pytest tests/pages $(ARGS)
+
+# The one that README and the docs show. Other pictures go to work/pages, which no commit has.
+picture: .venv/.full ## make the picture of the dashboard in docs/dashboard.png
+	@HOLDFAST_PICTURES=1 .venv/bin/pytest -q tests/pages/test_browser.py -k docs_show $(ARGS)
+
+chromium: ## install Chromium for the tests of the pages, where Debian's packages are at hand
+	@command -v chromium >/dev/null && echo "chromium is installed: $$(command -v chromium)" || { apt-get update -qq && apt-get install -y -qq chromium; }
+
+# By a maintainer: fetches what others wrote, by npm, and writes down what it is. The tests compare it without a network.
+vendor: .venv/.full ## fetch the scripts of others that pages and their tests use
+	@.venv/bin/python -m tests.pages.vendor
 
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
 	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)

@@ -20,25 +20,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from holdfast.commands import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 PRELOADED = (
-    "holdfast.commands",
-    "holdfast.commands.acts",
-    "holdfast.commands.agents",
-    "holdfast.commands.alerts",
-    "holdfast.commands.check",
-    "holdfast.commands.doctor",
-    "holdfast.commands.graph",
-    "holdfast.commands.hold",
-    "holdfast.commands.logs",
-    "holdfast.commands.pool",
-    "holdfast.commands.prune",
-    "holdfast.commands.ps",
-    "holdfast.commands.quarantine",
-    "holdfast.commands.run",
-    "holdfast.commands.show",
-    "holdfast.commands.up",
+    *(f"holdfast.commands.{module}" for module, _ in COMMANDS.values()),
+    "holdfast.http.listener",
+    "holdfast.remote.caller",
+    "holdfast.remote.node",
     "holdfast.store.sqlite",
     "holdfast.store.postgres",
 )

@@ -28,11 +28,17 @@ def unused_by(module: ModuleType) -> list[str]:
     ours = {name: one for name, one in sys.modules.items() if name.partition(".")[0] in OURS}
     loaded = {name for name, one in ours.items() if is_module(one)}
     used: set[str] = set()
-    left = {module.__name__, *(name for name in loaded if name.endswith(".conftest"))}
+    left = {module.__name__, *(name for name in loaded if serves(name, module.__name__))}
     while left:
         used |= left
         left = {name for one in left & ours.keys() for name in names_in(one)} - used
     return sorted(loaded - used)
+
+
+def serves(conftest: str, module: str) -> bool:
+    """True for a conftest of a folder that the module is in: the others serve neighbours."""
+    folder, _, name = conftest.rpartition(".")
+    return name == "conftest" and module.startswith(f"{folder}.")
 
 
 def is_module(module: ModuleType) -> bool:
@@ -69,6 +75,9 @@ def put_away(names: list[str]) -> Iterator[None]:
         del registry.steps[name]
     for key in workflows:
         del registry.workflows[key]
+    composed = {name: one for name, one in registry.composed.items() if one.module in modules}
+    for name in composed:
+        del registry.composed[name]
     schedules = {name: one for name, one in registry.schedules.items() if one.module in modules}
     for name in schedules:
         del registry.schedules[name]
@@ -80,6 +89,7 @@ def put_away(names: list[str]) -> Iterator[None]:
     registry.steps.update(steps)
     registry.workflows.update(workflows)
     registry.schedules.update(schedules)
+    registry.composed.update(composed)
     registry.signals |= signals
     registry.updates |= updates
     registry._changed()

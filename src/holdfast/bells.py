@@ -23,6 +23,8 @@ class Bells:
         self._ring_outside = asyncio.Event()
         self._followers: dict[Bell, list[asyncio.Event]] = {}
         """Events of others who want to hear a bell, too. Each clears its own."""
+        self._next: dict[Bell, asyncio.TimerHandle] = {}
+        """By bell, the timer of `ring_here_within`, until it rings."""
         self._unlisten: Callable[[], Awaitable[None]] | None = None
 
     def __getitem__(self, bell: Bell) -> asyncio.Event:
@@ -55,6 +57,21 @@ class Bells:
 
     def ring_here_after(self, delay_s: float, bell: Bell) -> None:
         asyncio.get_running_loop().call_later(delay_s + 0.001, self.ring_here, bell)
+
+    def ring_here_within(self, delay_s: float, bell: Bell) -> None:
+        """Like `ring_here_after`, for a loop that asks again whenever it is woken: of all times that it asked for, the next
+        one counts. With a timer for each, every timer would set another one, and they would never get fewer."""
+        loop, pending = asyncio.get_running_loop(), self._next.get(bell)
+        at = loop.time() + delay_s + 0.001
+        if pending is not None:
+            if pending.when() <= at:
+                return
+            pending.cancel()
+        self._next[bell] = loop.call_at(at, self._ring_next, bell)
+
+    def _ring_next(self, bell: Bell) -> None:
+        del self._next[bell]
+        self.ring_here(bell)
 
     async def listen(self, heard: Callable[[Bell], None]) -> None:
         """Begin to listen. When another process rings a bell, wake this process's loops and call `heard`."""

@@ -13,17 +13,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.bells import Bells
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreGone, StoreUnreachable
 from holdfast.loops import Loops, cancel_all, wait_for
 from holdfast.model import NewRun, RunState
+from holdfast.queues import NO_QUEUE, under
 from holdfast.store.answers import Answer, UpdateEnd
 from holdfast.store.bell import Bell
+from holdfast.store.gathers import Taken
 from holdfast.store.operations import Close, Start
+from holdfast.store.queues import QueueNumbers
 from holdfast.store.store import Store
 from holdfast.store.writer import Writer
+from holdfast.traces import spans_for
 
 log = logging.getLogger("holdfast.node")
 
@@ -39,6 +45,9 @@ class Caller:
         self.loops = Loops(
             self.bells, environment, config, has_lease=self.has_lease, lose_store=self.lose_store
         )
+        self.queues = QueueNumbers(store)
+        self.spans = spans_for(config)
+        """What makes spans. None if traces are off."""
         self.writer = Writer(store.batches, self.id, environment, config, self)
         self.gone: StoreGone | None = None
         """Set when the store no longer exists. Then this caller has stopped for good."""
@@ -133,6 +142,7 @@ class Caller:
     async def start_run(self, run: NewRun) -> Answer:
         """Start a run: here, with its first steps in the same commit, if that is possible. Otherwise a scheduler claims
         it."""
+        run = await self.queued(run)
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def then(answer: Any) -> None:
@@ -150,6 +160,51 @@ class Caller:
         if answer is Answer.ACCEPTED:
             self.ring(Bell.RUNS)
         return Answer(answer)
+
+    async def queued(self, run: NewRun) -> NewRun:
+        """Return the run with the number of its queue."""
+        if (run.fair is None and not run.limits) or run.queue is not NO_QUEUE:
+            return run
+        (queue,) = await self.queues.number([run.queue_key])
+        return msgspec.structs.replace(
+            run, queue=msgspec.structs.replace(queue, under=under(run.limits) if run.limits else ())
+        )
+
+    async def start_or_find(self, run: NewRun) -> tuple[Answer, str]:
+        """Start a run, and return its id. If a limit has no room for it and says that the start is skipped, return the id
+        of the open run."""
+        if self.spans is not None:
+            with self.spans.starting(run) as traced:
+                return await self._start_or_find(traced)
+        return await self._start_or_find(run)
+
+    async def _start_or_find(self, run: NewRun) -> tuple[Answer, str]:
+        if run.gather is not None:
+            return await self._gather(run)
+        if run.full == "wait":
+            return await self.start_run(run), run.id
+        started = await self.store.limits.start_limited(await self.queued(run))
+        if started.answer is Answer.ACCEPTED:
+            self.ring(Bell.RUNS)
+        if started.cancelled is not None:
+            self.ring(Bell.OUTCOMES)
+        return started.answer, started.run_id
+
+    async def _gather(self, run: NewRun) -> Taken:
+        """Start a run of a workflow that gathers its starts. This has a transaction of its own, because it may have to
+        wait for another start of the same key, and what the writer writes must not."""
+        try:
+            taken = await self.store.gathers.take(await self.queued(run))
+        except StoreUnreachable as away:
+            if not away.maybe_done:
+                raise type(away)(f"run {run.id!r} was not started: {away}") from away
+            raise StoreUnreachable(
+                f"it is not known whether run {run.id!r} was started: {away}; start it again with the same id: this never "
+                "makes a second run"
+            ) from away
+        if taken.answer is Answer.ACCEPTED:
+            self.ring(Bell.RUNS)
+        return taken
 
     async def _answer_to_start(self, run_id: str, answered: asyncio.Future[Any]) -> Any:
         """Return the answer to a start. Raise if the store gives none in time, because somebody waits for it."""
@@ -171,12 +226,13 @@ class Caller:
         limit_s = self.config.start_s
         asyncio.get_running_loop().call_later(limit_s / 10, self._give_up_starts)
         before = self.environment.monotonic() - limit_s
-        late = {answered: run_id for answered, (run_id, at) in self._starting.items() if at <= before}
-        trouble = self.writer.withdraw_starts(limit_s, set(late.values()))
+        late = {answered: (run_id, at) for answered, (run_id, at) in self._starting.items() if at <= before}
+        trouble = self.writer.withdraw_starts(limit_s, {run_id for run_id, _ in late.values()})
         if trouble is None:
             return
-        for answered, run_id in late.items():
-            if not answered.done():
+        for answered, (run_id, at) in late.items():
+            # A try that is just under way may fail for certain in a moment. Only then is it known that nothing is written.
+            if not answered.done() and at <= before - limit_s / 5:
                 answered.set_exception(
                     StoreUnreachable(
                         f"it is not known whether run {run_id!r} was started: {trouble}; start it again with the same "

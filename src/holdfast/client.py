@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
@@ -25,13 +25,14 @@ import msgspec
 
 from holdfast import codec
 from holdfast.access import Identity, local
-from holdfast.actor import actor
-from holdfast.acts import Act, ActInfo, Verb, demand_plan, make_plan
+from holdfast.actor import Via, user
 from holdfast.addresses import is_remote, shown_address
 from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
 from holdfast.decider.loop import running
-from holdfast.desk import LocalDesk, StartRequest, answer_of
+from holdfast.desk.desk import LocalDesk
+from holdfast.desk.filters import Moment, run_filter, within_namespace
+from holdfast.desk.starts import StartRequest, demand_ahead
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -42,12 +43,11 @@ from holdfast.errors import (
     StoreError,
     StoreUnreachable,
 )
-from holdfast.filters import Moment, run_filter, within_namespace
-from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, close_unstarted
 from holdfast.info import RunInfo, cursor
 from holdfast.log_buffer import level_number
 from holdfast.model import (
+    BY_TAG,
     DEFAULT_NAMESPACE,
     POOL,
     ROLES,
@@ -74,19 +74,29 @@ from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.origins import demand_names
 from holdfast.store.reads import RunFilter
+from holdfast.store.settings import PUBLIC_URL
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
-from holdfast.supervisor.channels import Channel
+from holdfast.traces import spans_for, with_traces
 from holdfast.workflow import options, outside
 from holdfast.workflow.declaration import offered, session_of
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from holdfast.desk.acts import Act, ActInfo, Verb
+    from holdfast.desk.asks import Asks
+    from holdfast.desk.callbacks import Callbacks
+    from holdfast.desk.gates import GateDesk, Gates
+    from holdfast.desk.limits import Limits
+    from holdfast.desk.schedules import Schedules
+    from holdfast.desk.triggers import Triggers
     from holdfast.node import Node
     from holdfast.remote.desk import RemoteDesk
     from holdfast.remote.transport import Transport
-    from holdfast.timetable import Timetable
+    from holdfast.supervisor.channels import Channel
+    from holdfast.wire.cloudevents import CloudEvent
+    from holdfast.wire.events import EmittedEvent
 
 log = logging.getLogger("holdfast.client")
 
@@ -108,10 +118,12 @@ FORKED = (
 )
 
 
-def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) -> list[Channel]:
-    from holdfast.supervisor.channels.settings import load_channels  # noqa: PLC0415  loads mail and TLS
+def _channels(
+    alerts: str | Path | Mapping[str, Any], environment: Environment
+) -> tuple[list[Channel], str | None]:
+    from holdfast.supervisor.channels import settings  # noqa: PLC0415  loads mail and TLS
 
-    return load_channels(alerts, environment)
+    return settings.load_channels(alerts, environment), settings.public_url_of(alerts)
 
 
 class Holdfast:
@@ -123,6 +135,8 @@ class Holdfast:
 
     _node_type: type[Node] | None = None
     """The class of the nodes here, if it is not `Node`. A simulation has another one."""
+    _via = Via.PYTHON
+    """By which way its user comes, for the journal. Commands have another one."""
     _http_client: Callable[[], Any] | None = None
     """Makes the HTTP client, if it is not the usual one. Tests have others, which lose replies."""
 
@@ -140,7 +154,7 @@ class Holdfast:
         namespace: str | Iterable[str] | Namespaces | None = None,
     ) -> None:
         self.url = store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
-        self.config = config
+        self.config = config = with_traces(config)
         self.environment = environment or Environment()
         if not isinstance(self.url, str):
             raise HoldfastError(
@@ -177,7 +191,9 @@ class Holdfast:
             self._transport.namespace = self._asked_namespace
         self._checked_names: set[str] = set()
         """Workflows that may be started here: no other application publishes other code under their names."""
-        self._channels = [] if alerts is None else _channels(alerts, self.environment)
+        self._channels, self._public_url = (
+            ([], None) if alerts is None else _channels(alerts, self.environment)
+        )
         self._desk = LocalDesk(self)
         self._store: Store | None = None
         self._caller: Caller | None = None
@@ -231,6 +247,8 @@ class Holdfast:
         self._desk = LocalDesk(self)  # of this opening and its event loop
         self._home = Home(asyncio.get_running_loop())
         try:
+            if self._public_url is not None:
+                await store.settings.set_setting(PUBLIC_URL, self._public_url)
             await self._caller.start(first)
         except BaseException:
             await self._leave(0)
@@ -239,7 +257,8 @@ class Holdfast:
     def _new_transport(self, token: str | None) -> Transport:
         from holdfast.remote.transport import Transport  # noqa: PLC0415  only who speaks to a server needs it
 
-        return Transport(self.url, token, self.environment, client=self._http_client)
+        spans = spans_for(self.config)
+        return Transport(self.url, token, self.environment, client=self._http_client, spans=spans)
 
     async def _join_remote(self, transport: Transport) -> None:
         """Begin as a caller of a server, and as an agent if there is one here. Ask the server once, so that a wrong
@@ -247,7 +266,7 @@ class Holdfast:
         from holdfast.remote.caller import RemoteCaller  # noqa: PLC0415  only who speaks to a server needs it
         from holdfast.remote.desk import RemoteDesk  # noqa: PLC0415  the same
 
-        self._remote_desk = RemoteDesk(transport, self.config)
+        self._remote_desk = RemoteDesk(transport)
         self._home = Home(asyncio.get_running_loop())
         caller = RemoteCaller(self._remote_desk, self.who, self.environment, self.config)
         self._caller = cast("Caller", caller)  # all that handles ask of it
@@ -429,7 +448,7 @@ class Holdfast:
     @property
     def who(self) -> Identity:
         """Who asks: this process's user, who reaches the store itself. A server asks for the token instead."""
-        return local(actor(), self._asked_namespace if self.is_remote else self.namespace)
+        return local(user(), self._asked_namespace if self.is_remote else self.namespace, self._via)
 
     @property
     def namespace(self) -> str | None:
@@ -440,11 +459,13 @@ class Holdfast:
     @property
     def gates(self) -> Gates:
         """Breakers and holds, which keep steps from beginning."""
-        if self.is_remote:
-            from holdfast.remote.gates import RemoteGates  # noqa: PLC0415  only who speaks to a server needs it
+        from holdfast.desk.gates import Gates  # noqa: PLC0415  few programs need it
 
-            return cast("Gates", RemoteGates(self._opened_desk, lambda: self.who))
-        return Gates(lambda: self.caller, actor(), self.namespace)
+        return Gates(self._opened_gates, self.who)
+
+    def _opened_gates(self) -> GateDesk:
+        self._demand_open()
+        return self.desk.gates
 
     def _opened_desk(self) -> RemoteDesk:
         self._demand_open()
@@ -457,16 +478,39 @@ class Holdfast:
         return await self.desk.now(self.who)
 
     @property
-    def schedules(self) -> Timetable:
+    def schedules(self) -> Schedules:
         """Schedules: list, make, pause, resume, run, remove and backfill them."""
-        from holdfast.timetable import Timetable  # noqa: PLC0415  few programs need it
+        from holdfast.desk.schedules import Schedules  # noqa: PLC0415  few programs need it
 
-        if self.is_remote:
-            raise HoldfastError(
-                f"hf.schedules needs the database itself, and {shown_address(self.url)} is a server: ask it at "
-                "/v1/schedules, or use the address of the store"
-            )
-        return Timetable(lambda: self.desk.schedules, self.who)
+        return Schedules(lambda: self.desk.schedules, self.who)
+
+    @property
+    def triggers(self) -> Triggers:
+        """Composed triggers, and the occasions that wait for something."""
+        from holdfast.desk.triggers import Triggers  # noqa: PLC0415  few programs need it
+
+        return Triggers(lambda: self.desk.triggers, self.who)
+
+    @property
+    def asks(self) -> Asks:
+        """Questions to people: list, answer and hand over."""
+        from holdfast.desk.asks import Asks  # noqa: PLC0415  few programs need it
+
+        return Asks(lambda: self.desk.asks, self.who)
+
+    @property
+    def callbacks(self) -> Callbacks:
+        """Callbacks: end them in place of the other system."""
+        from holdfast.desk.callbacks import Callbacks  # noqa: PLC0415  few programs need it
+
+        return Callbacks(lambda: self.desk.callbacks, self.who)
+
+    @property
+    def limits(self) -> Limits:
+        """Fair keys and limits: list them, and set their weights and numbers."""
+        from holdfast.desk.limits import Limits  # noqa: PLC0415  few programs need it
+
+        return Limits(lambda: self.desk.limits, self.who)
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 
@@ -570,34 +614,47 @@ class Holdfast:
         if self.is_remote:
             return await self._start_remote(workflow, new)
         await self._demand_own_name(workflow)
-        answer = await self.caller.start_run(new)
+        if new.due_at is not None:
+            await demand_ahead(self.store, new.id, new.due_at)
+        answer, run_id = await self.caller.start_or_find(new)
         if answer is Answer.FENCED:
             raise Conflict.of_start(shown(self.namespace, new.id))
-        return Run(self, shown(self.namespace, new.id), workflow, known=True)
+        return Run(self, shown(self.namespace, run_id), workflow, known=True)
 
     async def _start_remote(self, workflow: Workflow[Any, R], new: NewRun) -> Run[R]:
+        if BY_TAG in new.tags:
+            raise InvalidInput(
+                f"{workflow.name}: by: a server knows who starts a run from the token, which `--who person:NAME` was given"
+            )
         who = self.who if workflow.namespace is None else self.who.within(workflow.namespace)
+        # A server puts namespace and names together. It gets bare ones.
+        run_id = shown(new.namespace, new.id)
         request = StartRequest(
-            new.workflow,
+            shown(new.namespace, new.workflow),
             new.input,
             new.version,
-            new.id,
+            run_id,
             tags=new.tags or {},
             priority=new.priority,
             timeout_s=new.timeout_s,
+            begin_at=new.begin_at,
+            begin_in_s=new.begin_in_s,
+            due_at=new.due_at,
+            due_in_s=new.due_in_s,
+            fair=new.fair,
         )
         try:
-            await self._opened_desk().start(who, request)
+            found = await self._opened_desk().starts.start(who, request)
         except Conflict:
-            raise Conflict.of_start(new.id) from None
+            raise Conflict.of_start(run_id) from None
         except StoreUnreachable as away:
             if not away.maybe_done:
-                raise type(away)(f"run {new.id!r} was not started: {away}") from away
+                raise type(away)(f"run {run_id!r} was not started: {away}") from away
             raise StoreUnreachable(
-                f"it is not known whether run {new.id!r} was started: {away}; start it again with the same id: this never "
+                f"it is not known whether run {run_id!r} was started: {away}; start it again with the same id: this never "
                 "makes a second run"
             ) from away
-        return Run(self, new.id, workflow, known=True)
+        return Run(self, found.run, workflow, known=True)
 
     async def _demand_own_name(self, workflow: Workflow[Any, Any]) -> None:
         """Raise NameTaken if another application publishes other code under this workflow's name. A scheduler checks
@@ -625,9 +682,10 @@ class Holdfast:
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
         namespace = self._namespace_for(workflow)
+        name = stored(namespace, workflow.name)
         return NewRun(
             stored(namespace, workflow.id or self.environment.new_id()),
-            stored(namespace, workflow.name),
+            name,
             workflow.version,
             raw,
             codec.digest(raw),
@@ -635,6 +693,14 @@ class Holdfast:
             priority=workflow.priority,
             timeout_s=workflow.timeout_s,
             tags=workflow.tags,
+            begin_at=workflow.begin_at,
+            begin_in_s=workflow.begin_in_s,
+            due_at=workflow.due_at,
+            due_in_s=workflow.due_s,
+            gather=workflow.gathering(name, raw),
+            fair=workflow.fair,
+            limits=() if workflow.limits is None else workflow.limits.filled(namespace, workflow.fair, raw),
+            full="wait" if workflow.limits is None else workflow.limits.full,
         )
 
     def _namespace_for(self, workflow: Workflow[Any, Any]) -> str:
@@ -708,9 +774,9 @@ class Holdfast:
             prefix=prefix,
         )
         where.limit, where.before = limit, None if before is None else cursor(before)
-        found = await self.desk.runs(self.who, where)
+        found = await self.desk.runs.list(self.who, where)
         if not found and isinstance(workflow, str):
-            await self.desk.demand_workflow(self.who, workflow)
+            await self.desk.workflows.demand(self.who, workflow)
         return [RunInfo(row) for row in found]
 
     async def plan(
@@ -760,34 +826,76 @@ class Holdfast:
     ) -> Act:
         """Like `plan`, with a filter that is already made. After each page, `progress` is called with the number of
         runs that were listed."""
+        from holdfast.desk.acts import demand_plan, make_plan  # noqa: PLC0415  few programs need it
+
         demand_plan(verb, where, how, note)
         if where.workflow is not None:
-            await self.desk.demand_workflow(self.who, where.workflow)
+            await self.desk.workflows.demand(self.who, where.workflow)
         if self.is_remote:
             from holdfast.remote.acts import RemoteAct  # noqa: PLC0415  only who speaks to a server needs it
 
-            return await RemoteAct.plan(self, self._opened_desk(), verb, where, how, note)
+            return await RemoteAct.plan(self, self._opened_desk().acts, verb, where, how, note)
         where = within_namespace(where, self.namespace)
-        return await make_plan(self, ActVerb(verb), where, how, note, progress, actor=actor())
+        return await make_plan(self, ActVerb(verb), where, how, note, progress, actor=self.who.actor)
 
     def act(self, act_id: str) -> Act:
         """Return a handle to an act that exists: to carry it out, follow it or stop it."""
         if self.is_remote:
             from holdfast.remote.acts import RemoteAct  # noqa: PLC0415  only who speaks to a server needs it
 
-            return RemoteAct(self, act_id)
-        return Act(self, act_id, namespace=self.namespace)
+            return RemoteAct(self, act_id, actor=self.who.actor)
+        from holdfast.desk.acts import Act  # noqa: PLC0415  few programs need it
+
+        return Act(self, act_id, namespace=self.namespace, actor=self.who.actor)
 
     async def acts(self, limit: int = 50) -> list[ActInfo]:
         """Return the newest acts on many runs, newest first."""
         if options.whole_number(limit, "acts(limit=…)") < 1:
             raise HoldfastError(f"acts(limit={limit!r}): the limit must be 1 or more")
-        return [ActInfo(row) for row in await self.desk.acts(self.who, limit)]
+        from holdfast.desk.acts import ActInfo  # noqa: PLC0415  few programs need it
+
+        return [ActInfo(row) for row in await self.desk.acts.list(self.who, limit)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
         by what its code declares, or InvalidInput if the value does not fit."""
-        await self.desk.signal(self.who, run_id, name, payload, key)
+        await self.desk.signals.send(self.who, run_id, name, payload, key)
+
+    async def emit(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        subject: str | None = None,
+        source: str | None = None,
+        id: str | None = None,
+        **attributes: str,
+    ) -> EmittedEvent:
+        """Send an event: it starts the workflows that are declared with `on=` this type, and wakes the runs that wait for
+        it. The same source and id again is the same event, and changes nothing."""
+        event = self._event(type, data, subject, source, id, attributes)
+        (found,) = await self.desk.events.emit(self.who, [event])
+        from holdfast.desk.events import shown_emitted  # noqa: PLC0415  few programs need it
+
+        return shown_emitted(self.who, found)
+
+    def _event(
+        self,
+        type: str,
+        data: Any,
+        subject: str | None,
+        source: str | None,
+        id: str | None,
+        attributes: Mapping[str, str],
+    ) -> CloudEvent:
+        from holdfast.desk.events import SOURCE  # noqa: PLC0415  few programs need it
+        from holdfast.wire.cloudevents import made_event  # noqa: PLC0415  the same
+
+        given = {"type": type, "source": source or SOURCE, "id": id or self.environment.new_id()}
+        given |= {} if subject is None else {"subject": subject}
+        return made_event(
+            {**attributes, **given}, codec.encode_open(data, "data", self.config.payload_max_bytes)
+        )
 
     async def output_of(self, run_id: str) -> bytes | None:
         """Return what a run returned, as JSON. None if it has not succeeded, or is not known."""
@@ -799,15 +907,15 @@ class Holdfast:
     ) -> bytes:
         """Call an update whose value is already encoded, and return its answer. Raise UnknownUpdate if the run's
         workflow has no such update, by what its code declares, or InvalidInput if the value does not fit."""
-        return await self.desk.update(self.who, run_id, name, payload, key, patience_s)
+        return await self.desk.signals.update(self.who, run_id, name, payload, key, patience_s)
 
     async def send_update(self, run_id: str, name: str, payload: bytes, key: str | None) -> SignalRow:
         """Record a call of an update, and return its row."""
-        return await self.desk.send_update(self.who, run_id, name, payload, key)
+        return await self.desk.signals.send_update(self.who, run_id, name, payload, key)
 
     async def quarantine(self) -> list[Poison]:
         """Return what waits in quarantine, by fingerprint, the oldest first."""
-        return await self.desk.quarantine(self.who)
+        return await self.desk.quarantine.list(self.who)
 
     async def resolve(
         self,
@@ -825,13 +933,13 @@ class Holdfast:
         This is done in batches, each in a transaction of its own. After each batch, `progress` is called with the
         number of steps that are done. Steps that come into quarantine meanwhile are left alone.
         """
-        return await self.desk.resolve_steps(
+        return await self.desk.quarantine.resolve(
             self.who, act, fingerprint, run_id=run_id, note=note, result=result, progress=progress
         )
 
 
 class Within:
-    """Starts runs inside your own transaction. They exist once it commits, and never if it does not."""
+    """Starts runs and sends events inside your own transaction. They exist once it commits, and never if it does not."""
 
     def __init__(self, hf: Holdfast, transaction: Transaction) -> None:
         self._hf, self._transaction = hf, transaction
@@ -841,8 +949,30 @@ class Within:
         raw, _ = workflow.shape.checked(args, kwargs, self._hf.config.payload_max_bytes)
         new = self._hf._new_run(workflow, raw)
         await self._hf._demand_own_name(workflow)
-        await self._hf.store.batches.start_within(self._transaction, new)
-        return Run(self._hf, shown(self._hf.namespace, new.id), workflow, within=True)
+        if new.fair is not None and not new.limits:
+            # A new queue would be another write, and on SQLite that would wait for the caller's transaction. What has no
+            # queue here gets one from the scheduler that claims it.
+            (queue,) = await self._hf.store.queues.known_queues([new.queue_key])
+            new = msgspec.structs.replace(new, queue=queue)
+        spans = self._hf.caller.spans
+        with nullcontext(new) if spans is None else spans.starting(new) as new:
+            run_id = await self._hf.store.batches.start_within(self._transaction, new)
+        return Run(self._hf, shown(self._hf.namespace, run_id), workflow, within=True)
+
+    async def emit(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        subject: str | None = None,
+        source: str | None = None,
+        id: str | None = None,
+        **attributes: str,
+    ) -> None:
+        """Like `hf.emit`. What the event starts and wakes goes on once the transaction is committed. Until then, nobody else
+        can send or begin to wait for an event with the same type and value: keep the transaction short."""
+        event = self._hf._event(type, data, subject, source, id, attributes)
+        await self._hf.desk.events.emit_within(self._hf.who, [event], self._transaction)
 
 
 def _roles(roles: Iterable[str]) -> tuple[str, ...]:
@@ -862,4 +992,4 @@ def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-__all__ = ["Holdfast", "Within", "answer_of"]
+__all__ = ["Holdfast", "Within"]

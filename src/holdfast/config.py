@@ -39,6 +39,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sweep_s: float = 0.2
     """How often the leader looks for what is lost. The heart of a killed process writes its death into the store at
     once, and the leader reads that within this time."""
+    age_s: float = 60.0
+    """After how long a step or a run gets a place although others have a higher priority. A sixteenth of the places is for
+    those who have waited so long."""
     poll_s: float = 0.5
     """How often a node asks the store although no bell rang. A lost bell costs at most this time, with jitter."""
     runs_max: int = 1000
@@ -139,6 +142,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_fires_days: float = 90.0
     """What became of a schedule's times, and its backfills, are kept for this long. A backfill asks what has run before, so
     this should be longer than people wait with one."""
+    keep_events_days: float = 7.0
+    """Events are kept for this long after they came. An event that is sent again within this time is the same event."""
     keep_workflows_days: float = 90.0
     """A declaration of a workflow is kept for this long after a node last started with it, and as long as a node that
     has it is alive."""
@@ -246,6 +251,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     lines, and small beside what a disk costs. With 0, nothing is kept."""
     logs_level: str = "INFO"
     """What is logged below this level is not kept. Lines for debugging would push out those that matter."""
+    traces: bool = False
+    """If True, starts, attempts, runs and requests are spans of OpenTelemetry, which the program's SDK sends where
+    it likes. It needs `holdfast[otel]`. HOLDFAST_TRACES=1 does the same. If False, no span is made, and nothing is looked up
+    for one."""
     on_bug: OnBug = "undo"
     """What becomes of a run whose workflow code raised an exception of its own, where `@workflow(on_bug=…)` does not say
     it. `undo` fails the run, which undoes what it did: nothing waits for a person. `hold` holds it where it was."""

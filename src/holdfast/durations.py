@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.model import Landmark, RunRow, RunState
+from holdfast.model import DueRun, Landmark, RunRow, RunState
 from holdfast.sketch import Sketch, bucket_of
 
 STEP = "step:"
@@ -117,7 +117,7 @@ class Eta(msgspec.Struct, frozen=True):
     """How many runs this was learned from. Old runs count less."""
 
 
-def eta_names(run: RunRow, mark: Landmark | None) -> list[str]:
+def eta_names(run: RunRow | DueRun, mark: Landmark | None) -> list[str]:
     """Return the names of the sketches that say when this run ends, the most precise one first."""
     if run.state is not RunState.RUNNING:
         return []
@@ -125,12 +125,19 @@ def eta_names(run: RunRow, mark: Landmark | None) -> list[str]:
     return names if run.generation > 1 else [*names, start_name(run.workflow)]
 
 
-def eta(run: RunRow, mark: Landmark | None, known: Mapping[str, Sketch], now: float) -> Eta | None:
+def eta(
+    run: RunRow | DueRun,
+    mark: Landmark | None,
+    known: Mapping[str, Sketch],
+    now: float,
+    *,
+    least: int = ETA_SAMPLES,
+) -> Eta | None:
     """Return when a run will end: the time that runs took from its newest landmark, less the time since then. None if
-    too few runs are known."""
+    fewer than `least` runs are known."""
     for name in eta_names(run, mark):
         sketch = known.get(name)
-        if sketch is None or sketch.total < ETA_SAMPLES:
+        if sketch is None or sketch.total < least:
             continue
         passed_s = max(0.0, now - (mark.issued_at if mark and "@" in name else run.started_at or now))
         left_s, most_s = sketch.left(passed_s), sketch.left(passed_s, 0.9)

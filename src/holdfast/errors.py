@@ -12,6 +12,9 @@
     │   ├── InvalidInput          a value does not fit its declared type
     │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue · UnknownAct ·
     │   │   UnknownSchedule
+    │   │   UnknownEvent
+    │   │   UnknownHook
+    │   │   UnknownAsk
     │   ├── Conflict · WrongState · NoTransaction
     │   ├── Refused               the run refused an update; nothing changed
     │   ├── UpdateFailed          an update ended in an error, or its run ended without answering it
@@ -26,7 +29,7 @@
     │   └── Unauthenticated · Forbidden
     ├── NameTaken               the operator or the author: two applications publish one name on one store
     └── StoreError              the operator: mend the store
-        ├── StoreUnreachable · StoreFull · StoreGone · SchemaMismatch · StoreUnsupported
+        ├── StoreUnreachable · StoreFull · StoreGone · StoreSealed · SchemaMismatch · StoreUnsupported
         └── LeaseLost             another node has what this one wrote to
 
 Authors raise `Stop` and `RetryIn` inside steps. `ContinueAsNew` ends one generation of a run and begins the next. It
@@ -127,6 +130,54 @@ class UnknownSchedule(RunError):
         return cls(f"no schedule is called {name!r}: `holdfast schedules` lists them")
 
 
+class UnknownEvent(RunError):
+    """No event has this source and id."""
+
+    @classmethod
+    def of(cls, source: str, id: str) -> UnknownEvent:
+        return cls(f"no event has the source {source!r} and the id {id!r}: `holdfast events` lists them")
+
+
+class UnknownOccasion(RunError):
+    """No occasion has this id."""
+
+    @classmethod
+    def of(cls, id: str) -> UnknownOccasion:
+        return cls(f"no occasion has the id {id!r}: `holdfast triggers` lists them")
+
+
+class UnknownHook(RunError):
+    """No hook has this name."""
+
+    @classmethod
+    def of(cls, name: str) -> UnknownHook:
+        return cls(f"no hook is called {name!r}: `holdfast hooks` lists them")
+
+
+class UnknownAsk(RunError):
+    """No ask has this id, or it is not for whoever asks."""
+
+    @classmethod
+    def of(cls, ask: str) -> UnknownAsk:
+        return cls(f"no ask has the id {ask!r}: `holdfast asks` lists those that are open")
+
+
+class UnknownCallback(RunError):
+    """There is no such callback, or none that may be named so."""
+
+
+class LimitReached(RunError):
+    """A run was not started: its limit has no room, and says `full="refuse"`."""
+
+
+class UnknownLimit(RunError):
+    """No limit has this key."""
+
+    @classmethod
+    def of(cls, key: str) -> UnknownLimit:
+        return cls(f"no limit has the key {key!r}: `holdfast limits` lists them")
+
+
 class UnknownAct(RunError):
     """No act on many runs has this id."""
 
@@ -157,6 +208,10 @@ class Conflict(RunError):
 
 class WrongState(RunError):
     """This cannot be done in the state in which the run is."""
+
+
+class Gone(WrongState):
+    """It is too late: nobody waits for this any more, or another answer came first."""
 
 
 class NoTransaction(RunError):
@@ -266,6 +321,10 @@ class StoreFull(StoreError):
 class StoreGone(StoreError):
     """The store's file was deleted or replaced while it was in use. Nobody would see what is written to it, so nodes
     stop."""
+
+
+class StoreSealed(StoreError):
+    """The store's payloads are sealed, and this process does not have the key."""
 
 
 class StoreUnsupported(StoreError):

@@ -142,6 +142,7 @@ class HeartProcess(Heartbeat):
             self._config.renew_s,
             self._config.stall_s,
             self.sent,
+            self._store.heart_headers,
         )
 
     def start(self) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast import codec
+from holdfast.codec.secret import masked
 from holdfast.model import Attempt, Ending, RunRow, RunState, StepKind, StepRow, StepState
 
 Row = TypeVar("Row", bound=RunRow | StepRow | Attempt)
@@ -104,6 +105,11 @@ class RunInfo(_Info[RunRow]):
         return self._row.priority
 
     @property
+    def fair(self) -> str | None:
+        """Whom the run is for."""
+        return self._row.fair
+
+    @property
     def parent_id(self) -> str | None:
         """The run whose child this run is."""
         return self._row.parent_id
@@ -143,6 +149,16 @@ class RunInfo(_Info[RunRow]):
     @property
     def deadline(self) -> datetime | None:
         return _maybe_at(self._row.deadline)
+
+    @property
+    def begin_at(self) -> datetime | None:
+        """The time before which nobody begins the run. None if it could begin at once."""
+        return _maybe_at(self._row.begin_at)
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When the run was promised to end. None if nothing was promised."""
+        return _maybe_at(self._row.due_at)
 
 
 class StepInfo(_Info[StepRow]):
@@ -308,7 +324,7 @@ def cursor(info: RunInfo) -> tuple[float, str]:
 
 
 def _value(raw: bytes | str | None) -> Any:
-    return None if raw is None else json.loads(raw)
+    return None if raw is None else masked(json.loads(raw))
 
 
 def _note(note: str | None) -> str | None:

@@ -2,6 +2,7 @@
 an author's code without running it looks each of them up in the package, also those that no code has used yet.
 """
 
+from holdfast.codec.secret import Secret
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -18,6 +19,7 @@ from holdfast.errors import (
 from holdfast.model import RunState
 from holdfast.policy import Retry
 from holdfast.workflow import log_records  # noqa: F401  from now on, log records say what they belong to
+from holdfast.workflow.ask import ask
 from holdfast.workflow.here import here
 from holdfast.workflow.lint import HoldfastWarning
 from holdfast.workflow.markers import patched
@@ -38,6 +40,7 @@ __all__ = [
     "RetryIn",
     "RunFailed",
     "RunState",
+    "Secret",
     "Signal",
     "StepFailed",
     "StepTimeout",
@@ -45,6 +48,7 @@ __all__ = [
     "Update",
     "UpdateFailed",
     "WorkflowError",
+    "ask",
     "continue_as_new",
     "here",
     "keep",

@@ -23,6 +23,8 @@ class By(StrEnum):
     AGENT = "agent"
     SUPERVISOR = "supervisor"
     OPERATOR = "operator"
+    OUTSIDE = "outside"
+    """A person, or another system."""
 
 
 class Transition(NamedTuple):
@@ -48,9 +50,9 @@ RUN_TRANSITIONS = (
     # A run that ends in its first hop is recorded only once, when it has ended.
     _row("begin", [By.SCHEDULER], [], _R.SUCCEEDED, "begin_runs"),
     _row("begin", [By.SCHEDULER], [], _R.FAILED, "begin_runs"),
-    _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING], _R.RUNNING, "claim_run"),
+    _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING], _R.RUNNING, "claim_run take_runs"),
     _row("claim", [By.SCHEDULER], [_R.UNDOING], _R.UNDOING, "claim_run"),
-    _row("free", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING], _R.PENDING, "park_runs free_runs"),
+    _row("free", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING], _R.PENDING, "park_runs free_runs queue_run"),
     _row("succeed", [By.SCHEDULER], [_R.RUNNING], _R.SUCCEEDED, "close_runs"),
     # A child that should undo itself, and had nothing to undo.
     _row("succeed", [By.SCHEDULER], [_R.UNDOING], _R.SUCCEEDED, "close_runs"),
@@ -77,10 +79,10 @@ RUN_TRANSITIONS = (
 )
 
 STEP_TRANSITIONS = (
-    _row("issue", [By.SCHEDULER], [], _S.READY, "issue_steps"),
+    _row("issue", [By.SCHEDULER], [], _S.READY, "issue_steps issue_queued"),
     _row("issue", [By.SCHEDULER], [], _S.WAITING, "issue_steps"),
     # The scheduler hands the step over to an agent of the same node, in the commit that issues it.
-    _row("issue", [By.SCHEDULER], [], _S.RUNNING, "issue_steps"),
+    _row("issue", [By.SCHEDULER], [], _S.RUNNING, "issue_steps issue_queued"),
     _row("keep", [By.OPERATOR], [], _S.SUCCEEDED, "copy_steps"),
     _row("keep", [By.OPERATOR], [], _S.FAILED, "copy_steps"),
     _row("keep", [By.OPERATOR], [], _S.CANCELLED, "copy_steps"),
@@ -99,12 +101,17 @@ STEP_TRANSITIONS = (
     _row("skip", [By.OPERATOR], [_S.READY], _S.SUCCEEDED, "resolve_steps"),
     _row("give_up", [By.OPERATOR], [_S.READY], _S.FAILED, "resolve_steps"),
     _row("fire", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED, "fire_timers"),
+    # From outside: people have answered, or another system has. Or nobody did, and the leader ends the wait.
+    _row("answer", [By.OUTSIDE], [_S.WAITING], _S.SUCCEEDED, "answer_steps"),
+    _row("answer", [By.OUTSIDE, By.SUPERVISOR], [_S.WAITING], _S.FAILED, "answer_steps"),
     _row("cancel", [By.SCHEDULER], [_S.WAITING, _S.READY, _S.RUNNING], _S.CANCELLED, "drop_steps"),
 )
 
 RUN_ENDED = frozenset({_R.SUCCEEDED, _R.FAILED, _R.UNDONE, _R.CANCELLED})
 """The final states of a run. A run leaves them only if it is a child that succeeded and that its parent wants undone. `stuck`
 is not final: a person moves the run on."""
+WENT_WRONG = frozenset({_R.FAILED, _R.UNDONE})
+"""The ends that count as failures. Somebody wanted what was cancelled."""
 RUN_ACTIVE = frozenset({_R.RUNNING, _R.UNDOING})
 """The states in which a scheduler may own the run."""
 STEP_ENDED = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.codec.secret import redacted
 from holdfast.model import LogLine, LogPart
 
 ExcInfo = (
@@ -143,8 +144,13 @@ class LogBuffer:
 def line_of(record: logging.LogRecord, at: float) -> LogLine:
     """Return what a log record says, as plain text. This never raises: a message that cannot be formatted is kept as it
     was given."""
+    traceback = formatted_traceback(record.exc_info)
     return LogLine(
-        at, str(record.levelname), str(record.name), _message(record), formatted_traceback(record.exc_info)
+        at,
+        str(record.levelname),
+        str(record.name),
+        redacted(_message(record)),
+        None if traceback is None else redacted(traceback),
     )
 
 

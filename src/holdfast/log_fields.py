@@ -15,11 +15,17 @@ fill: Callable[[logging.LogRecord], None] | None = None
 """Fills in what a record belongs to. `holdfast.workflow.log_records` sets it. Before that is loaded, nothing is executed
 that a record could belong to."""
 
+_ours: Callable[..., logging.LogRecord] | None = None
+"""The factory that was installed last."""
+
 
 def install() -> None:
     """Wrap the record factory, unless it is wrapped already. Whoever wraps it after us still calls ours; if somebody
     replaced it instead, this wraps theirs."""
+    global _ours  # noqa: PLW0603  the factory is global, too
     inner = logging.getLogRecordFactory()
+    if inner is _ours:
+        return
     probe = inner("holdfast.probe", logging.DEBUG, "", 0, "", (), None)
     if hasattr(probe, "holdfast_run"):
         return
@@ -34,3 +40,4 @@ def install() -> None:
         return record
 
     logging.setLogRecordFactory(make_record)
+    _ours = make_record

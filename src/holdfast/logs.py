@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.keyring import sealed_by
 from holdfast.model import LogLine, LogRow
 from holdfast.store.reads import Reads
 
@@ -98,7 +99,7 @@ class LogTake:
         known, size, last_at = self._ends.get(place, (row.first_line, row.first_byte, 0.0))
         if row.first_line + row.lines <= known and place in self._ends:
             return
-        lines = _decoder.decode(row.body)
+        lines = _lines(row)
         if row.first_line > known:
             # Not the row's own time: a store may round it, and then it is later than the line that follows.
             at = max(lines[0].at, last_at)
@@ -113,6 +114,14 @@ class LogTake:
     def sorted(self, rows: Iterable[LogRow]) -> list[Logged]:
         in_order = sorted(rows, key=lambda row: (row.n, row.attempt, row.twin, row.first_line))
         return sorted(logged for row in in_order for logged in self.lines(row))
+
+
+def _lines(row: LogRow) -> list[LogLine]:
+    """Return the lines of a part. One that is sealed has a line for all of them."""
+    if (key := sealed_by(row.body)) is None:
+        return _decoder.decode(row.body)
+    words = "1 line is" if row.lines == 1 else f"{row.lines:,} lines are"
+    return [LogLine(row.at, "", "holdfast", f"{words} sealed with the key {key!r}, which is not here")]
 
 
 async def in_time(reads: Reads, run_id: str, take: LogTake) -> AsyncIterator[Logged]:

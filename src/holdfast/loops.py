@@ -94,7 +94,7 @@ async def wait_for(event: asyncio.Event, limit_s: float) -> None:
     event.clear()
 
 
-async def cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel these tasks until they have ended. To cancel once is not always enough: a driver that gives up a
     connection in that moment may lose the cancellation."""
     left = list(tasks)

@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.queues import NO_QUEUE, LimitKey, Queue, QueueKey
+
 
 class RunState(StrEnum):
     PENDING = "pending"
@@ -46,6 +48,10 @@ class StepKind(StrEnum):
     """Which way the code went at a `patched(name)`. Nobody executes it, and it has no place in the history."""
     SERVE = "serve"
     """A scope in which the code serves updates. Nobody executes it; it is cancelled when the code leaves the scope."""
+    ASK = "ask"
+    """A question to people. Their answers end it, or its time."""
+    CALLBACK = "callback"
+    """A call whose result another system gives. Its answer ends it, or its time. The request is a step of its own."""
 
 
 class Ending(StrEnum):
@@ -98,6 +104,8 @@ def spent(step: Counted) -> int:
     return step.attempt - step.losses - step.excused - step.timeouts - step.throttled
 
 
+PRIORITY_MAX = 9
+"""The highest priority. The lowest is 0, and undos have the highest."""
 NEVER = 253_402_300_799.0
 """`ready_at` of a step in quarantine. It is the last second of the calendar, which both dialects and people can
 read."""
@@ -105,6 +113,23 @@ read."""
 
 DEFAULT_NAMESPACE = "default"
 """The namespace of a run whose caller names none."""
+
+
+class Gathering(msgspec.Struct, frozen=True):
+    """Which run takes a start: the run of this key that has not begun, or a new one."""
+
+    key: str
+    """A text that no other workflow, version or namespace has."""
+    first_s: float
+    """After how many seconds the run begins if no further start comes."""
+    quiet_s: float
+    """For a debounced run: how long after the newest start it begins."""
+    at_most_s: float
+    """For a debounced run: how long after the first start it begins in any case."""
+    size: int
+    """For a batch: with how many items it begins at once."""
+    parameter: str
+    """For a batch: the argument with the items. Empty for a debounced run."""
 
 
 class NewRun(msgspec.Struct, frozen=True):
@@ -127,6 +152,40 @@ class NewRun(msgspec.Struct, frozen=True):
     """For a child whose parent is a retry: the run from which this one goes on."""
     detached: bool = False
     """The step `parent_n` of the run `parent_id` only starts this run. It is no child of that run."""
+    fair: str | None = None
+    """Whom the run is for. No backlog of one fair key delays another one."""
+    limits: tuple[LimitKey, ...] = ()
+    """The limits of its workflow, with their keys filled in."""
+    full: str = "wait"
+    """What becomes of the start if a limit has no room: wait, skip, replace or refuse."""
+    queue: Queue = NO_QUEUE
+    """Its queue. Whoever writes the run asks for its number before."""
+    begin_at: float | None = None
+    """Nobody begins the run before this time."""
+    begin_in_s: float | None = None
+    """The same, counted from the start by the store's clock."""
+    gather: Gathering | None = None
+    """Another run may take this start."""
+    due_at: float | None = None
+    """When the run was promised to end. Nothing happens to a run that is late, but people are notified."""
+    due_in_s: float | None = None
+    """The same, counted from when the run may begin, by the store's clock."""
+
+    @property
+    def is_due(self) -> bool:
+        """True if the run was promised to end at some time."""
+        return self.due_at is not None or self.due_in_s is not None
+
+    @property
+    def begins_later(self) -> bool:
+        """True if the run waits in the store before it begins, so that no scheduler can begin it at once."""
+        return self.begin_at is not None or self.begin_in_s is not None or self.gather is not None
+
+    @property
+    def queue_key(self) -> QueueKey:
+        """What its queue stands for."""
+        prefix = "" if self.namespace == DEFAULT_NAMESPACE else f"{self.namespace}//"
+        return QueueKey("" if self.fair is None else f"{prefix}{self.fair}", self.limits)
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -166,6 +225,16 @@ class RunRow(msgspec.Struct, frozen=True):
     """The run whose history this one took over, up to a point that somebody chose."""
     started_by: str | None = None
     """The run whose code started this run with `start`. It is not the parent of this run."""
+    begin_at: float | None = None
+    """Nobody begins the run before this time."""
+    fair: str | None = None
+    """Whom the run is for."""
+    queue: int = 0
+    """The number of its queue. 0: it has no fair key and is under no limit."""
+    under: str | None = None
+    """The limits that it is under, and those of the runs above it: a JSON array of their stored names."""
+    due_at: float | None = None
+    """When the run was promised to end."""
 
     @property
     def goes_on_from(self) -> str | None:
@@ -223,6 +292,8 @@ class StepRow(msgspec.Struct, frozen=True):
     effect: str | None = None
     """The step's `here.key`, if that is not made of its own run and key. This run is a retry then, and an earlier run
     may already have had this effect."""
+    queue: int = 0
+    """The number of its queue. 0: it has no fair key and is under no limit."""
 
     @property
     def effect_key(self) -> str:
@@ -309,12 +380,13 @@ class Outcome(msgspec.Struct, gc=False):
 
 
 class Inherited(msgspec.Struct, frozen=True):
-    """What a retry takes over from the run before it for the step with this key. A fork has only the empty key."""
+    """What a retry or a fork takes over from the run before it for the step with this key, which its code has not asked
+    for yet. Without effect and child, it is that somebody has set the step's result."""
 
     key: str
     effect: str | None = None
     """The `here.key` under which an attempt may have had its effect. With the empty key, this is the first run of the
-    chain of retries."""
+    chain of retries. With the key of a marker, this is its way, as it is recorded."""
     child: str | None = None
     """The run from which the step's child goes on."""
     kept_n: int = 0
@@ -322,6 +394,11 @@ class Inherited(msgspec.Struct, frozen=True):
     sender: str | None = None
     """With the empty key of a fork: the run in whose name its code sends signals. Those that the other run sent are not
     sent again, and those of the fork are others."""
+
+    @property
+    def is_set(self) -> bool:
+        """True if somebody has set the result of the step."""
+        return self.key != "" and self.effect is None and self.child is None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -335,6 +412,8 @@ class Attempt(msgspec.Struct, frozen=True):
     error: str | None
     started_at: float | None
     finished_at: float
+    ready_at: float | None = None
+    """From when an agent could claim it. Before that, the step backed off. None in rows of older versions."""
 
 
 class Quarantined(msgspec.Struct, frozen=True):
@@ -402,6 +481,34 @@ class Landmark(msgspec.Struct, frozen=True):
     issued_at: float
 
 
+class DueRun(msgspec.Struct, frozen=True):
+    """What says whether an open run keeps the promise of when it ends."""
+
+    id: str
+    workflow: str
+    state: RunState
+    generation: int
+    base_n: int
+    created_at: float
+    started_at: float | None
+    begin_at: float | None
+    due_at: float
+
+
+class DueStep(msgspec.Struct, frozen=True):
+    """What says whether an open step keeps the promise of when it ends."""
+
+    run_id: str
+    n: int
+    key: str
+    name: str
+    state: StepState
+    issued_at: float
+    started_at: float | None
+    """When its newest attempt began."""
+    due_at: float
+
+
 class SignalRow(msgspec.Struct, frozen=True):
     """A signal's row. `delivered_seq` is its place in the run's history, once the run's owner has delivered it."""
 
@@ -424,6 +531,11 @@ class SignalRow(msgspec.Struct, frozen=True):
     def update(self) -> str | None:
         """The name of the update. None if this is another signal."""
         return self.name.removeprefix(UPDATE_PREFIX) if self.name.startswith(UPDATE_PREFIX) else None
+
+    @property
+    def is_for_code(self) -> bool:
+        """True if the run's code may wait for it: it is a signal of the author's, or an event."""
+        return not self.name.startswith("$") or self.name.startswith(EVENT_PREFIX)
 
 
 class Answered(StrEnum):
@@ -606,6 +718,11 @@ class AlertKind(StrEnum):
     POOL_TROUBLE = "pool trouble"
     SIGNAL_SET_ASIDE = "signal set aside"
     SCHEDULE_TROUBLE = "schedule trouble"
+    OCCASION_EXPIRED = "occasion expired"
+    RUN_LATE = "run late"
+    STEP_LATE = "step late"
+    ASK = "ask"
+    """Somebody is asked something, or is reminded of it. Its key begins with who: see `questions.notice_key`."""
     TEST = "test"
 
 
@@ -711,6 +828,9 @@ class ActRow(msgspec.Struct, frozen=True):
     ended_at: float | None
     namespace: str = ""
     """The namespace of its runs. Empty if it is about the whole store."""
+    via: str | None = None
+    """By which way the one came who made the plan, and in which request: the journal says both."""
+    request: str | None = None
 
     @property
     def tried(self) -> int:
@@ -749,6 +869,10 @@ class JournalEntry(msgspec.Struct, frozen=True):
     run_id: str | None
     n: int | None
     note: str
+    via: str | None = None
+    """By which way whoever acted had come: `python`, `cli`, `http`, `page`, `link` or `hook`. None for a role of Holdfast."""
+    request: str | None = None
+    """The id of the request, which a server has answered as `Holdfast-Request`."""
 
 
 class ScheduleState(StrEnum):
@@ -848,6 +972,142 @@ class FireRow(msgspec.Struct, frozen=True):
     """True if its run is stuck, and counts as a failure for `pause_after`."""
 
 
+class NewEvent(msgspec.Struct, frozen=True):
+    """A CloudEvent, as it came in."""
+
+    namespace: str
+    source: str
+    id: str
+    type: str
+    data: bytes
+    """JSON, as it came."""
+    subject: str | None = None
+    time: str | None = None
+    """When the sender says that it happened. Nothing is decided by it."""
+    attributes: str | None = None
+    """All other attributes, as a JSON object of texts."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it one event, however often it is sent."""
+        return self.namespace, self.source, self.id
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """The row of an event."""
+
+    namespace: str
+    source: str
+    id: str
+    type: str
+    data: bytes
+    subject: str | None
+    time: str | None
+    attributes: str | None
+    received_at: float
+    actor: str
+    """Who sent it."""
+
+
+class EventTaker(msgspec.Struct, frozen=True):
+    """A run that an event started, or woke."""
+
+    namespace: str
+    source: str
+    id: str
+    run_id: str
+    wait: str
+    """A digest of the name of the wait that it ended. Empty if the event started the run."""
+
+
+class NewHook(NamedTuple):
+    """Where webhooks come in."""
+
+    name: str
+    namespace: str
+    scheme: str
+    secret: bytes
+    header: str
+    """The header of the signature, for the scheme `hmac`."""
+
+
+class HookRow(msgspec.Struct, frozen=True):
+    """The row of a hook."""
+
+    name: str
+    namespace: str
+    scheme: str
+    secret: bytes
+    old_secret: bytes | None
+    """The secret before the last rotation. It is good until `old_until`."""
+    old_until: float | None
+    header: str
+    actor: str
+    created_at: float
+    rotated_at: float | None
+
+    def __repr__(self) -> str:
+        return f"<hook {self.name} {self.scheme}>"  # its secrets belong into no log
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """That events of a type start a workflow, as code declares it."""
+
+    namespace: str
+    type: str
+    name: str
+    """The name of the workflow, as the store has it."""
+    version: str
+    parameter: str
+    """The parameter that gets the event's data."""
+
+
+class ComposedRow(msgspec.Struct, frozen=True):
+    """The row of a composed trigger: several events and times start a workflow together, as code declares it."""
+
+    name: str
+    """Its stored name."""
+    namespace: str
+    workflow: str
+    """The name of the workflow, as the store has it."""
+    version: str
+    body: str
+    """What it says, as JSON: see `occasions.Composition`."""
+    digest: str
+    """Of all of this. It changes when the code does."""
+    origin: str
+    """Who declares it."""
+
+
+class OccasionState(StrEnum):
+    """Where an occasion stands."""
+
+    OPEN = "open"
+    """Something is missing, and there is still time."""
+    STARTED = "started"
+    """Its run was started."""
+    EXPIRED = "expired"
+    """Its time was over before everything had arrived, or somebody dropped it."""
+
+
+class OccasionRow(msgspec.Struct, frozen=True):
+    """The row of an occasion: a composed trigger and a value, with what has arrived so far. Its run gets the same id."""
+
+    id: str
+    namespace: str
+    trigger_name: str
+    value: str
+    state: OccasionState
+    digest: str
+    """Of the trigger by which it was last judged."""
+    opened_at: float
+    ends_at: float
+    ended_at: float | None
+    late: int
+    """How many events came too late for it."""
+    note: str
+
+
 class OpenFire(NamedTuple):
     """A fire that has not ended, and the state of its run. The state is None if there is no run: it is buffered, or the
     run was pruned."""
@@ -908,6 +1168,8 @@ class NewToken(msgspec.Struct, frozen=True):
     digest: bytes
     expires_s: float | None = None
     """After how many seconds it expires. None: never."""
+    who: str = "[]"
+    """A JSON array: the person who bears it, and their teams."""
 
 
 class TokenRow(msgspec.Struct, frozen=True):
@@ -930,12 +1192,103 @@ class TokenRow(msgspec.Struct, frozen=True):
     old_digest: bytes | None
     """The digest of the secret before the last rotation. It is good until `old_until`."""
     old_until: float | None
+    who: str = "[]"
+
+
+class AskState(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    """The run no longer waits for it: its code gave it up, or the run has ended."""
+
+
+class NewAsk(msgspec.Struct, frozen=True):
+    """A question as a run asks it. Its step has the number `n`."""
+
+    id: str
+    namespace: str
+    workflow: str
+    n: int
+    question: str
+    form: str
+    """JSON Schema of an answer."""
+    show: str
+    """What is shown with the question, as JSON."""
+    quorum: int
+    not_by: str
+    """A JSON array of the people and teams that must not answer."""
+    plan: str
+    """`questions.Plan` as JSON."""
+    timeout_s: float | None
+    next_s: float | None
+    """After how long there is something to do about it."""
+    who: tuple[str, ...]
+
+
+class AskRow(msgspec.Struct, frozen=True):
+    """A question to people. Its step waits while it is open."""
+
+    id: str
+    namespace: str
+    run_id: str
+    n: int
+    workflow: str
+    state: AskState
+    question: str
+    form: str
+    show: str
+    quorum: int
+    """How many people must answer."""
+    not_by: str
+    plan: str
+    asked_at: float
+    expires_at: float | None
+    reached_at: float | None
+    """Up to when notices, reminders and escalation are done."""
+    next_at: float | None
+    ended_at: float | None
+
+
+class AskPerson(msgspec.Struct, frozen=True):
+    """A person or team that is asked, and what the person answered."""
+
+    ask: str
+    who: str
+    since: float
+    through: str
+    """How they came to be asked: `asked`, `escalated`, `delegated by …`, or the team whose member they are."""
+    hops: int
+    """How often this place was handed over."""
+    handed_to: str | None
+    value: bytes | None
+    note: str
+    via: str
+    """By which way the answer came, such as `token` or `link`."""
+    answered_at: float | None
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """A browser that has signed in."""
+
+    token: str
+    """The id of the token that it signed in with."""
+    token_digest: bytes
+    """The digest of that token's secret, as it was then."""
+    expires_at: float
 
 
 SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG = "$schedule", "$at", "$last", "$backfill"
 """Tags that say what a run was started for: the schedule, the time, the last run that had succeeded, the backfill. No tag of
 an author begins with a dollar sign."""
-OCCASION_TAGS = frozenset({SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG})
+WHEN_TAG, VALUE_TAG = "$when", "$value"
+"""Tags that say which composed trigger a run was started for, and the value of its occasion."""
+OCCASION_TAGS = frozenset({SCHEDULE_TAG, AT_TAG, LAST_TAG, BACKFILL_TAG, WHEN_TAG, VALUE_TAG})
+BY_TAG = "$by"
+"""The tag that says which person started a run, or the run above it."""
+TRACE_TAG = "$trace"
+"""The tag that says to which trace a run belongs: the span that started it, or the run above it. It is there only if whoever
+started it traced."""
 CANCEL = "$cancel"
 """The name of the signal that asks a run to cancel itself."""
 UNDO = "$undo"
@@ -945,10 +1298,18 @@ DEADLINE = "$deadline"
 UPDATE_PREFIX = "$update:"
 """The name of an update's row among the signals is this prefix and the name of the update. No signal of an author begins
 with a dollar sign."""
+EVENT_PREFIX = "$event:"
+"""The name of a step that waits for an event begins with this, and so does the name of the signal that ends it."""
+EVENT_TAG = "$event"
+"""The tag of a run that an event started: the event's id."""
 UNDO_PREFIX = "undo:"
 """The key of every undo begins with this, and no other key does."""
 MARKER_PREFIX = "patched:"
 """The key of every marker begins with this, and no other key does."""
+REQUEST_PREFIX = "request:"
+"""The key of every request begins with this, and no other key does. The rest is the key of the callback that it is for."""
+CALLBACK_PREFIX = "callback:"
+"""The key of a callback that is asked for again begins with this, and no other key does."""
 
 
 def effect_key(run_id: str, key: str) -> str:
@@ -960,6 +1321,22 @@ def effect_key(run_id: str, key: str) -> str:
 def marker_key(name: str) -> str:
     """Return the key of a marker. It is the same wherever in the run the code asks for it."""
     return f"{MARKER_PREFIX}{name}"
+
+
+def request_key(key: str) -> str:
+    """Return the key of the request for the callback with this key."""
+    return f"{REQUEST_PREFIX}{key}"
+
+
+def callback_key(key: str, number: int) -> str:
+    """Return the key of the `number`-th callback of a call. The first one has the key of the call."""
+    return key if number == 1 else f"{CALLBACK_PREFIX}#{number}:{key}"
+
+
+def call_key(key: str) -> str:
+    """Return the key of the call that a request or a callback belongs to. Any other key is its own."""
+    rest = key.removeprefix(REQUEST_PREFIX)
+    return rest.partition(":")[2].partition(":")[2] if rest.startswith(CALLBACK_PREFIX) else rest
 
 
 def undo_key(key: str, number: int = 1) -> str:

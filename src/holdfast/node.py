@@ -29,7 +29,7 @@ from holdfast.errors import LeaseLost, NameTaken, StoreError
 from holdfast.heartbeat import heartbeat_type
 from holdfast.loops import cancel_all
 from holdfast.model import POOL, ROLES, SERVER, Ending, NewRun, Outcome, StepState
-from holdfast.namespaces import DEFAULT_ONLY, Namespaces
+from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces
 from holdfast.programs import name_of
 from holdfast.scheduler import Scheduler
 from holdfast.scheduler.block_watch import BlockWatch
@@ -39,17 +39,30 @@ from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
 from holdfast.store.operations import Close, HandBack, Hop, QuarantineStep, RetryStep, Save, Start, StepOp
 from holdfast.store.store import Store
+from holdfast.supervisor.asks import Letters
 from holdfast.supervisor.channels import Channel
+from holdfast.supervisor.lateness import explained
 from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
 from holdfast.supervisor.supervisor import Supervisor
 from holdfast.workflow import registry
-from holdfast.workflow.declaration import declarations, offered, schedule_sets, session_of
+from holdfast.workflow.declaration import (
+    composed_sets,
+    declarations,
+    offered,
+    schedule_sets,
+    session_of,
+    trigger_sets,
+)
 from holdfast.workflow.loaded import StoredSteps, StoredWorkflows
+from holdfast.workflow.workflow import Workflow
 
 log = logging.getLogger("holdfast.node")
 
 Then = Callable[[Any], None]
+
+GRAPHS_MAX = 200
+"""How many graphs a node publishes at once at most."""
 
 
 class Node(Caller):
@@ -85,7 +98,7 @@ class Node(Caller):
         self.roles = tuple(role for role in (*ROLES, POOL, SERVER) if role in set(roles))
         self.labels = frozenset(labels)
         self._about, self._extra_pulse = about or {}, pulse
-        self._app, self._edition = app, -1
+        self._app, self._edition, self._drawn = app, -1, -1
         self.namespaces = namespaces
         self.clock = StoreClock(self.environment)
         self.durations = DurationCounts()
@@ -109,15 +122,22 @@ class Node(Caller):
         self.outbox: Outbox | None = None
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(
-                store, self.id, self.environment, config, is_logging=only is None, ring=self.ring
+                store,
+                self.id,
+                self.environment,
+                config,
+                is_logging=only is None,
+                ring=self.ring,
+                explain=partial(explained, store, config),
             )
             if channels:
-                self.outbox = Outbox(store.alerts, self.id, channels, self.environment, config)
+                letters = Letters(store, self.environment)
+                self.outbox = Outbox(store.alerts, self.id, channels, self.environment, config, letters)
         self._block_watch: BlockWatch | None = None
         self._agent_loops = None if self.agent is None else self._loops_of_agent(self.agent)
 
     def _new_agent(self) -> Agent:
-        return self.agent_type(
+        agent = self.agent_type(
             self.store,
             self,
             self.id,
@@ -129,6 +149,8 @@ class Node(Caller):
             durations=self.durations,
             only=self.only,
         )
+        agent.fairness.exist = lambda: self.queues.exist
+        return agent
 
     def _new_scheduler(self) -> Scheduler:
         return Scheduler(
@@ -141,12 +163,14 @@ class Node(Caller):
             clock=self.clock,
             config=self.config,
             durations=self.durations,
+            new_id=self.environment.new_id,
             only=self.only,
+            queues=self.queues,
         )
 
     def _loops_of_agent(self, agent: Agent) -> AgentLoops:
         claim = partial(self._claim, self._claiming_steps, agent.claim)
-        return AgentLoops(agent, self.loops, claim, self.declare, self.environment, self.clock)
+        return AgentLoops(agent, self.loops, claim, self.declare, self.environment)
 
     def _loops_of_scheduler(self, scheduler: Scheduler) -> SchedulerLoops:
         claim = partial(self._claim, self._claiming_runs, scheduler.claim)
@@ -251,6 +275,12 @@ class Node(Caller):
         sets = schedule_sets(self._app, session, self.namespaces) if publishes else []
         if sets:
             offers["schedules"] = [one.digest for one in sets]
+        triggers = trigger_sets(self._app, session, self.namespaces) if publishes else []
+        if triggers:
+            offers["triggers"] = [one.digest for one in triggers]
+        composed = composed_sets(self._app, session, self.namespaces) if publishes else []
+        if composed:
+            offers["composed"] = [one.digest for one in composed]
         sent = self.environment.monotonic()
         try:
             await self.store.nodes.register(
@@ -265,6 +295,8 @@ class Node(Caller):
                 if self.scheduler is not None
                 else (),
                 sets=sets,
+                triggers=triggers,
+                composed=composed,
             )
         except NameTaken:
             self._edition = edition
@@ -272,6 +304,22 @@ class Node(Caller):
         if self._edition < 0:
             self.heartbeat.renewed(sent)
         self._edition = edition
+
+    async def _publish_graphs(self) -> None:
+        """Draw the graphs of the workflows that are loaded here and publish them, for servers without code. Other nodes
+        of the same code have usually done so."""
+        if self._drawn == self._edition or self.scheduler is None or self.only is not None:
+            return
+        edition, graphs = self._edition, []
+        for namespace, name, version, digest in await self.store.workflows.graphless(GRAPHS_MAX):
+            workflow = registry.workflows.get((name, version))
+            is_here = self.namespaces.is_all if namespace == ALL else namespace in self.namespaces
+            if workflow is not None and is_here and workflow.place.digest() == digest:
+                text = await self.environment.blocking(partial(_graph_text, workflow))
+                graphs.append((namespace, name, version, digest, text))
+        if graphs:
+            await self.store.workflows.set_graphs(graphs)
+        self._drawn = edition
 
     async def declare(self) -> None:
         """Register again if code was declared here since this node registered: in a notebook, or by a late import."""
@@ -289,6 +337,12 @@ class Node(Caller):
         if self.only is not None:
             self.only.add(run.id)
         return await super().start_run(run)
+
+    async def start_or_find(self, run: NewRun) -> tuple[Answer, str]:
+        answer, run_id = await super().start_or_find(run)
+        if self.only is not None:
+            self.only.add(run_id)
+        return answer, run_id
 
     def _begin_here(self, run: NewRun, then: Then) -> bool:
         if self.scheduler is None or not self.started or self.fenced:
@@ -323,6 +377,9 @@ class Node(Caller):
             if self.scheduler.joining:
                 self.scheduler.look_at_joins()
 
+    def claim_runs_after(self, delay_s: float) -> None:
+        self.bells.ring_here_within(delay_s, Bell.RUNS)
+
     def updates_answered(self) -> None:
         if self.has_update_watchers:
             self.look_for_ends()
@@ -332,6 +389,8 @@ class Node(Caller):
 
     def write_step(self, op: StepOp, then: Then | None = None) -> None:
         scheduler = self.scheduler
+        if self.agent is not None and self.agent.limited and type(op) is not Save:
+            then = self._freeing(op, then)
         if type(op) is Outcome:
             if scheduler is not None and scheduler.deliver(op):
                 return
@@ -368,6 +427,23 @@ class Node(Caller):
 
         self.writer.submit(op, answered)
 
+    def _freeing(self, op: StepOp, then: Then | None) -> Then | None:
+        """If the step is under a limit, let everybody claim again when this is written: there is room for another one."""
+        assert self.agent is not None
+        ref = (op.run_id, op.n)
+        if ref not in self.agent.limited:
+            return then
+        self.agent.limited.discard(ref)
+        if self.scheduler is not None:
+            self.scheduler.note_freeing(op.run_id, op.n)
+
+        def written(answer: Any) -> None:
+            self.ring(Bell.STEPS)
+            if then is not None:
+                then(answer)
+
+        return written
+
     def note_claim(self, run_id: str, n: int) -> None:
         if self.scheduler is not None:
             self.scheduler.note_lease(run_id, n)
@@ -378,6 +454,9 @@ class Node(Caller):
 
     def claim_after(self, delay_s: float) -> None:
         self.bells.ring_here_after(delay_s, Bell.STEPS)
+
+    def claim_at(self, at: float) -> None:
+        self.bells.ring_here_within(max(0.001, at - self.clock.now()), Bell.STEPS)
 
     def exchange_gates_after(self, delay_s: float) -> None:
         if self._agent_loops is not None:
@@ -486,12 +565,20 @@ class Node(Caller):
         while not self.loops.is_over:
             await self.loops.pause(self.config.learn_s)
             await self.loops.guarded("learning", self._record_durations)
+            if self.environment.is_real:
+                await self.loops.guarded("publishing graphs", self._publish_graphs)
 
     async def _record_durations(self) -> None:
         """Add the durations that were counted here to those in the store. If the store cannot be reached, these counts
         are lost: they are only statistics."""
         if counts := self.durations.take(self.config.learn_rows_max):
             await self.store.durations.add_durations(counts)
+
+
+def _graph_text(workflow: Workflow[Any, Any]) -> str:
+    from holdfast.graph import graph_of  # noqa: PLC0415  reads source, which few processes need
+
+    return msgspec.json.encode(graph_of(workflow)).decode()
 
 
 def _replacement(op: StepOp, error: BaseException) -> StepOp | None:

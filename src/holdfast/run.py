@@ -7,10 +7,11 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from holdfast import codec, desk
+from holdfast import codec
 from holdfast.access import Identity
 from holdfast.decider.history import shown
-from holdfast.desk import LocalDesk
+from holdfast.desk import opened
+from holdfast.desk.desk import LocalDesk
 from holdfast.durations import Eta
 from holdfast.errors import (
     HoldfastError,
@@ -40,9 +41,6 @@ from holdfast.workflow.workflow import Workflow
 R = TypeVar("R")
 T = TypeVar("T")
 
-LOGS_MAX = 5_000
-"""How many lines of a run a server gives at once."""
-
 
 class RunRows(NamedTuple):
     """A run and its steps as the store has them, for the command line."""
@@ -63,7 +61,7 @@ class RunRows(NamedTuple):
         )
 
 
-class Opened(desk.Opened, Protocol):
+class Opened(opened.Opened, Protocol):
     """The Holdfast that a handle came from."""
 
     is_remote: bool
@@ -126,7 +124,7 @@ class Run(Generic[R]):
         if close.state is RunState.SUCCEEDED:
             if self._workflow is not None:
                 return self._read(self._workflow, close.output or b"null")
-            plain: R = json.loads(close.output or b"null")
+            plain: R = codec.decode_any(close.output or b"null")
             return plain
         reason = codec.describe_error(close.error) if close.error else "no reason was recorded"
         reason = shown_text(self._hf.namespace, reason)
@@ -147,7 +145,7 @@ class Run(Generic[R]):
 
     async def _row(self) -> RunRow:
         try:
-            row = await self._hf.desk.run(self._hf.who, self.id)
+            row = await self._hf.desk.runs.get(self._hf.who, self.id)
         except UnknownRun:
             raise unknown_run(self.id, self._within) from None
         self._known = True
@@ -183,7 +181,7 @@ class Run(Generic[R]):
         found: list[StepRow] = []
         while True:
             after = found[-1].n if found else 0
-            page = await self._hf.desk.steps(self._hf.who, self.id, after, 1000)
+            page = await self._hf.desk.runs.steps(self._hf.who, self.id, after, 1000)
             found += page
             if len(page) < 1000:
                 return found
@@ -208,7 +206,7 @@ class Run(Generic[R]):
         where = LogFilter(None, attempt, log_level(level) if level is not None else 0)
         if self._hf.is_remote:
             n = None if step is None else await self.number_of(step)
-            return await self._hf.desk.logs(self._hf.who, self.id, where._replace(n=n), LOGS_MAX)
+            return await self._hf.desk.runs.logs(self._hf.who, self.id, where._replace(n=n))
         keys, reads, take = await self.step_keys(), self._hf.store.reads, LogTake()
         if step is not None:
             where = where._replace(n=await self.number_of(step))
@@ -223,18 +221,18 @@ class Run(Generic[R]):
 
     async def rows(self) -> RunRows:
         return RunRows(
-            await self._row(), await self._steps(), await self._hf.desk.attempts(self._hf.who, self.id)
+            await self._row(), await self._steps(), await self._hf.desk.runs.attempts(self._hf.who, self.id)
         )
 
     async def why(self) -> str:
         """Return one sentence: what the run waits for, and what would move it."""
         await self._demand_known()
-        return await self._hf.desk.why(self._hf.who, self.id)
+        return await self._hf.desk.runs.why(self._hf.who, self.id)
 
     async def eta(self) -> Eta | None:
         """Return when the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s`
         for nine of ten. Return None if it is not running, or if too few runs came this far."""
-        return (await self._hf.desk.etas(self._hf.who, [await self._row()])).get(self.id)
+        return (await self._hf.desk.runs.etas(self._hf.who, [await self._row()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """Yield the run's view now and after each change, until the run has ended."""
@@ -262,17 +260,17 @@ class Run(Generic[R]):
         right after that. A run that is already undoing goes on with that, unless `force` makes it stop where it is. If
         the code of the run got such a request before and went on, only `force` asks it again."""
         await self._demand_known()
-        return await self._hf.desk.cancel(self._hf.who, self.id, note, force=force)
+        return await self._hf.desk.runs.cancel(self._hf.who, self.id, note, force=force)
 
     async def hold(self, note: str = "") -> RunState:
         """Stop the run: it issues no further step until `release`. Steps that are already running end and are
         recorded."""
         await self._demand_known()
-        return await self._hf.desk.hold(self._hf.who, self.id, note)
+        return await self._hf.desk.runs.hold(self._hf.who, self.id, note)
 
     async def release(self, note: str = "") -> RunState:
         await self._demand_known()
-        return await self._hf.desk.release(self._hf.who, self.id, note)
+        return await self._hf.desk.runs.release(self._hf.who, self.id, note)
 
     async def retry(self) -> Run[R]:
         """Try again, and return the run to watch.
@@ -283,7 +281,7 @@ class Run(Generic[R]):
         If the new run was retried, too, only the newest can be retried.
         """
         await self._demand_known()
-        new_id = await self._hf.desk.retry(self._hf.who, self.id)
+        new_id = await self._hf.desk.runs.retry(self._hf.who, self.id)
         new_id = shown_name(self._hf.namespace, new_id)
         return self if new_id == self.id else Run(self._hf, new_id, self._workflow, known=True)
 
@@ -310,14 +308,14 @@ class Run(Generic[R]):
     ) -> Forked:
         """Like `fork`. Return what was taken over, for the command line."""
         await self._demand_known()
-        made = await self._hf.desk.fork(self._hf.who, self.id, start, input, results, new_id)
+        made = await self._hf.desk.runs.fork(self._hf.who, self.id, start, input, results, new_id)
         return made._replace(id=shown_name(self._hf.namespace, made.id))
 
     async def skip(self, step: str | None = None, note: str = "") -> RunState:
         """Count an undo that gave up as done by hand: the one with this key (of the step or of its undo), or all of
         them."""
         await self._demand_known()
-        return await self._hf.desk.skip(self._hf.who, self.id, step, note)
+        return await self._hf.desk.runs.skip(self._hf.who, self.id, step, note)
 
 
 def log_level(name: str) -> int:

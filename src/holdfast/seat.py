@@ -13,11 +13,11 @@ class LocalSeat:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
+    def reserve(self, issue: Issue, workflow: str, namespace: str, queue: int) -> bool:
         if issue.step is None or issue.arguments is None:
             return False
         step = issue.step if namespace == DEFAULT_NAMESPACE else issue.step.within(namespace)
-        return self._agent.reserve(step, workflow, namespace)
+        return self._agent.reserve(step, workflow, namespace, queue)
 
     def begin(self, seated: list[SeatedStep]) -> None:
         for step in seated:

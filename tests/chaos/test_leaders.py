@@ -75,6 +75,12 @@ class Crew:
             await process.wait()
             del self._processes[node.pid]
 
+    async def as_they_are(self, nodes: list[NodeRow]) -> list[NodeRow]:
+        """Return the nodes that these processes are now. On a busy machine a process may lose its lease, and join again as
+        another node."""
+        living = {node.pid: node for node in await self._hf.store.nodes.living(100)}
+        return [living.get(node.pid, node) for node in nodes]
+
     async def joined_again(self, node: NodeRow) -> NodeRow:
         """Wait until the same process has joined as another node, and return that node."""
         found: list[NodeRow] = []
@@ -145,6 +151,7 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                     await asyncio.sleep(dice.uniform(0.2, 1.5))  # anywhere between two renewals of the lease
                     how = ("kill", "stop")[number % 2]
                     before = await leader_of(hf)
+                    supervisors, agents = await crew.as_they_are(supervisors), await crew.as_they_are(agents)
                     (leading,) = [node for node in supervisors if node.id == before.node]
                     agent = agents.pop(0)
                     at = time.monotonic()

@@ -1,5 +1,7 @@
 """`start`, `signal`, `update`, `cancel`, `hold`, `release`, `retry` and `migrate`. Each is one write."""
 
+from pathlib import Path
+
 from holdfast.store.migrations import read_migrations
 from tests.commands.conftest import Cli, until
 
@@ -15,6 +17,37 @@ def test_start_returns_at_once(cli: Cli) -> None:
     assert cli.effects() == []
     made = cli("start", "app.py:gated", "--json").json["id"]
     assert [row["id"] for row in cli("ps", "--json").json] == [made, "s"]
+
+
+def test_start_lets_a_run_begin_later(cli: Cli) -> None:
+    """`--in` takes a span and `--at` a time. `show` and `why` say when it begins."""
+    cli("start", "app.py:gated", "--id", "s", "--in", "2h")
+    cli("start", "app.py:gated", "--id", "t", "--at", "2090-01-01T00:00Z")
+    shown = cli("show", "t", "--json").json
+    assert (shown["state"], shown["begin_at"]) == ("pending", "2090-01-01T00:00:00.000Z")
+    assert "begins" in cli("show", "s").out
+    assert "It is to begin in" in cli("why", "s").out
+    for wrong in (
+        ("--in", "soon"),
+        ("--in", "0s"),
+        ("--at", "tomorrow"),
+        ("--in", "1h", "--at", "2090-01-01"),
+    ):
+        cli("start", "app.py:gated", "--id", "u", *wrong, code=2)
+    assert sorted(row["id"] for row in cli("ps", "--json").json) == ["s", "t"]
+
+
+def test_start_promises_when_a_run_ends(cli: Cli) -> None:
+    """`--due` takes a span or a time. `show`, `why` and `ps` say when that is. A time that has passed is refused."""
+    cli("start", "app.py:gated", "--id", "s", "--due", "2h")
+    cli("start", "app.py:gated", "--id", "t", "--due", "2090-01-01T00:00Z")
+    assert cli("show", "t", "--json").json["due_at"] == "2090-01-01T00:00:00.000Z"
+    assert "due in" in cli("show", "s").out
+    assert "It is due in" in cli("why", "s").out
+    assert "due in" in cli("ps").out
+    for wrong in ("2020-01-01", "0s", "soon"):
+        cli("start", "app.py:gated", "--id", "u", "--due", wrong, code=2)
+    assert sorted(row["id"] for row in cli("ps", "--json").json) == ["s", "t"]
 
 
 def test_a_signal_reaches_a_run_even_before_it_waits(cli: Cli) -> None:
@@ -134,8 +167,9 @@ def test_retry_of_a_live_run_does_not_wait_for_the_back_off(cli: Cli) -> None:
     assert cli.effects() == ["patient", "patient"]
 
 
-def test_migrate_says_from_where_to_where(cli: Cli) -> None:
+def test_migrate_says_from_where_to_where(folder: Path, empty_url: str) -> None:
     """An empty database goes to this version's schema. A second time there is nothing to do."""
+    cli = Cli(folder, empty_url)
     shown = cli("migrate", "--json").json
     current = len(read_migrations("holdfast.store.sqlite"))
     assert (shown["from"], shown["to"]) == (0, current)

@@ -127,7 +127,8 @@ class World:
         if words[0] in SERVICES:
             self.serve(*words)
         elif words[0] == "why":
-            return self.follow(self.why(words[1]))
+            # Its run may have just begun, and its scheduler may still be deciding.
+            return self.follow(self.until_why(words[1], "`holdfast "))
         else:
             self.do(*words)
         return str(found[which])

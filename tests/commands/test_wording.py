@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from holdfast.model import Attempt, Ending, StepKind, StepRow, StepState
-from holdfast.terminal.timeline import Scale, bar, components, tree_rows
+from holdfast.terminal.timeline import Scale, bar, tree_rows
 from holdfast.terminal.wording import chosen_steps, detail, span, waits_for
+from holdfast.timeline.places import components
 
 PLAIN = StepRow(
     run_id="r", n=1, key="work", kind=StepKind.CALL, name="app.work", lane=1, state=StepState.SUCCEEDED,

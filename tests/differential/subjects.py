@@ -13,7 +13,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -43,7 +43,7 @@ EPOCH = 1_000_000.0
 TIMES = {
     "runs": ("deadline", "created_at", "started_at", "finished_at"),
     "steps": ("ready_at", "complete_by", "issued_at", "started_at", "finished_at"),
-    "attempts": ("started_at", "finished_at"),
+    "attempts": ("started_at", "finished_at", "ready_at"),
     "logs": ("at",),
     "signals": ("sent_at", "replied_at"),
     "nodes": ("started_at", "lease_until", "retired_at", "gone_at"),
@@ -322,6 +322,11 @@ def _picked(row: Rows, fields: tuple[str, ...], now: float, hour: float = HOUR) 
             value = int(value)
         picked[field] = value
     return picked
+
+
+async def half_hours(seconds: Awaitable[float | None]) -> int | None:
+    """Return this many seconds in half hours: the clock of one store is real."""
+    return _hours(await seconds, 0.0)
 
 
 def _hours(at: float | None, now: float, hour: float = HOUR) -> int | None:

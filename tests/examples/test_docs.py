@@ -193,7 +193,9 @@ def test_every_limit_is_documented() -> None:
         if isinstance(limit, ast.AnnAssign) and isinstance(reason, ast.Expr):
             name, words = ast.unparse(limit.target), str(ast.literal_eval(reason.value)).split()
             default = getattr(Config(), name)
-            shown = "none" if default is None else str(default) if default is True else _shown(default)
+            shown = (
+                "none" if default is None else str(default) if isinstance(default, bool) else _shown(default)
+            )
             expected.append(f"| `{name}` | {shown} | {' '.join(words)} |")
     page = (ROOT / "docs/reference/configuration.md").read_text()
     table = page.partition("| limit | default | reason |\n|---|---|---|\n")[2].rstrip().splitlines()

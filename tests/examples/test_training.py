@@ -43,10 +43,10 @@ def test_a_killed_training_goes_on_at_its_checkpoint(
     start_command: Callable[..., subprocess.Popen[str]],
 ) -> None:
     """After kill -9 in the middle at most the epoch that was under way is trained again."""
-    folder, total = tmp_path / "training", 120
+    folder, total = tmp_path / "training", 200
     given = {
         "folder": str(folder),
-        "rows": 400,
+        "rows": 4000,
         "epochs": total,
         "candidates": [{"name": "only", "rate": 0.5}],
     }

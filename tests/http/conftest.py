@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.access import Role
+from holdfast.access import Role, local
 from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, make, namespaces
 from holdfast.config import Config
 from holdfast.http.app import Server, make_app
-from holdfast.model import NewToken
+from holdfast.http.guard import SigningIssuer
+from holdfast.model import ComposedRow, NewToken
+from holdfast.namespaces import stored
+from holdfast.occasions import Composition, Group, Part
+from holdfast.store.database import StoreCall
+from holdfast.store.occasions import declare_composed, write_composed
+from holdfast.store.schedules import DeclaredSet
+from holdfast.store.settings import PUBLIC_URL
+from holdfast.wire.cloudevents import CloudEvent
 from tests.http import flows
+from tests.store.made import asked, asks_people, calls_back, new_run
 
 FAST = Config(
     poll_s=0.05,
@@ -62,9 +73,10 @@ async def asking(
     config: Config = FAST,
     is_loopback: bool = True,
     namespace: str | list[str] = "default",
+    issuer: SigningIssuer | None = None,
 ) -> AsyncIterator[Asked]:
     async with Holdfast(url, roles=roles, config=config, namespace=namespace) as hf:
-        server = Server(hf, hf.desk, is_loopback=is_loopback)
+        server = Server(hf, hf.desk, is_loopback=is_loopback, issuer=issuer)
         transport = httpx2.ASGITransport(app=make_app(server))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Asked(hf, server, client)
@@ -105,6 +117,7 @@ async def made_token(
     can: str = "[]",
     payloads: bool = True,
     expires_s: float | None = None,
+    who: Sequence[str] = (),
 ) -> str:
     """Make a token at the store, and return its text."""
     token = make(Role(role), hf.environment.secret(ID_BYTES), hf.environment.secret(SECRET_BYTES))
@@ -117,9 +130,49 @@ async def made_token(
         payloads,
         token.digest,
         expires_s,
+        json.dumps([f"person:{role}", *who]) if who else "[]",
     )
     assert await hf.store.tokens.add_token(row, "test")
     return token.text
+
+
+async def made_ask(hf: Holdfast, namespace: str, run: str, question: str, *who: str, of: int = 1) -> str:
+    """Let a run ask people, as a scheduler would write it. Return the id of the ask."""
+    node, name = f"asks-{run}", stored(namespace, "shop.pay")
+    await hf.store.nodes.register(node, host="host", pid=1, roles="", offers="{}", capacity=0, lease_s=600.0)
+    one = asked(
+        namespace=namespace, workflow=name, question=question, show=f'"{question}"', who=who, quorum=of
+    )
+    new = new_run(stored(namespace, run), workflow=name, namespace=namespace, input=b"{}")
+    await asks_people(hf.store, one, run=new, node=node)
+    return one.id
+
+
+async def made_callback(hf: Holdfast, namespace: str, run: str, expires_s: float | None = None) -> str:
+    """Let a run wait for a callback, as a scheduler would write it. Return the path at which another system ends it."""
+    node, name = f"calls-{run}", stored(namespace, "shop.pay")
+    await hf.store.nodes.register(node, host="host", pid=1, roles="", offers="{}", capacity=0, lease_s=600.0)
+    new = new_run(stored(namespace, run), workflow=name, namespace=namespace, input=b"{}")
+    await calls_back(hf.store, run=new, node=node, expires_s=expires_s)
+    await hf.store.settings.set_setting(PUBLIC_URL, "https://holdfast.example")
+    request = (await hf.store.reads.steps(new.id))[0]
+    url = await hf.store.callbacks.address(new.id, 1, request.issued_at, b"k" * 32)
+    return url.removeprefix("https://holdfast.example")
+
+
+async def made_occasion(hf: Holdfast, namespace: str, value: str, secret: str = "") -> str:
+    """Declare a composed trigger, and let an event arrive at an occasion of it. Return the id of the occasion."""
+    needs = Group("all", (Part("part", f"part{secret}"), Part("other", f"other{secret}")))
+    body = msgspec.json.encode(Composition(needs, "subject", 86_400.0, "skip", "arrived")).decode()
+    row = ComposedRow(
+        stored(namespace, "report"), namespace, "shop.count", "1", body, "d", f"{namespace} shop"
+    )
+    lines = DeclaredSet(row.origin, f"digest of {namespace}", write_composed([row]))
+    call = StoreCall("declare", (), (), {})
+    await hf.store.database.write(call, lambda session: declare_composed(session, [lines]))
+    event = CloudEvent(f"part{secret}", "shop", f"part of {value}{secret}", b"1", value)
+    await hf.desk.events.emit(local("test").within(namespace), [event])
+    return f"report@when:{value}"
 
 
 def bearer(token: str, **more: str) -> dict[str, str]:

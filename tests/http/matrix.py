@@ -17,15 +17,18 @@ from typing import Any, NamedTuple
 import httpx2
 
 from holdfast.access import Role, local
-from holdfast.desk import StartRequest
+from holdfast.desk.schedules import BackfillRequest, ScheduleRequest
+from holdfast.desk.starts import StartRequest
 from holdfast.http.call import Route
-from holdfast.http.routes import ROUTES
-from holdfast.model import BreakerState, HoldScope
+from holdfast.http.table import TABLE
+from holdfast.model import HoldScope
+from holdfast.namespaces import stored
+from holdfast.queues import LimitKey, QueueKey
 from holdfast.store.reads import RunFilter
 from holdfast.times import Plan
-from holdfast.timetable import BackfillRequest, ScheduleRequest
+from holdfast.wire.cloudevents import CloudEvent
 from holdfast.wire.paths import path_of
-from tests.http.conftest import Asked, asking, bearer, made_token
+from tests.http.conftest import Asked, asking, bearer, made_ask, made_callback, made_occasion, made_token
 
 FILE = Path(__file__).with_name("matrix.txt")
 OWN, OTHER, UNKNOWN = "acme", "umbrella", "nowhere"
@@ -41,8 +44,11 @@ BODIES: Mapping[str, Any] = {
     f"{RUN_ROUTE}/signals": {"name": "paid", "data": 1, "key": "k"},
     f"{RUN_ROUTE}/updates": {"name": "change", "data": {"street": "Quay"}, "key": "k", "wait_s": 0},
     f"{RUN_ROUTE}/quarantine": {"act": "release"},
+    f"{RUN_ROUTE}/callback": {"output": 1},
     "/v1/acts": {"verb": "cancel", "prefix": "nothing-begins-so"},
     "/v1/tokens": {"role": "viewer"},
+    "/v1/asks/{ask}/answer": {"value": True},
+    "/v1/asks/{ask}/delegate": {"to": "person:bob"},
     "/v1/agents": {"groups": [{"name": "g", "steps": ["shop.add"]}]},
     "/v1/agents/{agent}/claim": {"turn": 1, "free": {"g": 1}},
     "/v1/agents/{agent}/report": {"reports": []},
@@ -55,10 +61,19 @@ BODIES: Mapping[str, Any] = {
         "replace": True,
     },
     f"{SCHEDULE_ROUTE}/backfills": {"from": "2026-01-01", "to": "2026-01-03", "dry_run": True},
+    "/v1/events": {"specversion": "1.0", "type": "x", "source": "matrix", "id": "{namespace}"},
+    "/v1/hooks": {"name": "made", "scheme": "github"},
+    "/v1/fair": {"key": "acme", "weight": 2},
+    "/v1/limits/{limit}": {"most": 2},
+    "/v1/views": {"name": "bad", "query": "state=failed"},
+    "/views": {"name": "bad", "query": "state=failed"},
     "/v1/holds": {"scope": "namespace", "value": "{namespace}"},
     "/v1/holds/release": {"scope": "namespace", "value": "{namespace}"},
 }
 PARTS = {
+    "hook": "nobody",
+    "view": "nobody",
+    "source": "shop",
     "agent": "an-agent-of-nobody",
     "act": "0123456789",
     "token": "0123456789ab0123456789ab",
@@ -73,6 +88,9 @@ class Asker(NamedTuple):
     name: str
     headers: dict[str, str]
     has_all: bool = False
+    cookie: str = ""
+    """What their browser sends, after they have signed in."""
+    seal: str = ""
 
 
 class Cell(NamedTuple):
@@ -85,13 +103,14 @@ class Cell(NamedTuple):
     @property
     def shown(self) -> str:
         """The body without the request's own id, which no two answers share."""
-        return re.sub(rb'"instance":"[^"]*",?', b"", self.body).decode()
+        own = rb'"instance":"[^"]*",?|request <code>[^<]*</code>|data-now="[^"]*"|as of [0-9:]*|name="seal" value="[^"]*"'
+        return re.sub(own, b"", self.body).decode(errors="replace")
 
 
 async def askers(asked: Asked) -> list[Asker]:
     hf, good = asked.hf, {}
     for role in Role:
-        good[str(role)] = await made_token(hf, role, OWN)
+        good[str(role)] = await made_token(hf, role, OWN, who=["team:finance"])
     for role in (Role.VIEWER, Role.OPERATOR, Role.AGENT, Role.ADMIN):
         good[f"{role} of all"] = await made_token(hf, role, "*")
     expired = await made_token(hf, Role.ADMIN, "*", expires_s=-1.0)
@@ -103,7 +122,12 @@ async def askers(asked: Asked) -> list[Asker]:
         Asker("expired", bearer(expired)),
         Asker("revoked", bearer(revoked)),
     ]
-    return found + [Asker(name, bearer(token), "all" in name) for name, token in good.items()]
+    for name, token in good.items():
+        cookie = (await asked.server.visitors.sign_in(token, "", {}, "http")).partition(";")[0]
+        visitor = await asked.server.visitors.visitor({"cookie": cookie})
+        assert visitor is not None
+        found.append(Asker(name, bearer(token), "all" in name, cookie, visitor.seal))
+    return found
 
 
 class Matrix:
@@ -113,6 +137,7 @@ class Matrix:
         self._asked = asked
         self._count = 0
         self._backfill = "nobody"
+        self._their_ask = ""
 
     async def prepare(self) -> list[Asker]:
         who = local("test").within(OTHER)
@@ -121,11 +146,46 @@ class Matrix:
             request = StartRequest(
                 "shop.count", json.dumps({"a": 1, "secret": CANARY}).encode(), id=run_id, tags={"c": CANARY}
             )
-            await desk.start(who, request)
-        await desk.force_breaker(who, f"bank-{CANARY}", BreakerState.OPEN, CANARY)
-        await desk.add_hold(who, HoldScope.DEPENDENCY, f"bank-{CANARY}", CANARY)
+            await desk.starts.start(who, request)
+        await desk.gates.open(who, f"bank-{CANARY}", CANARY)
+        await desk.gates.hold(who, HoldScope.DEPENDENCY, f"bank-{CANARY}", CANARY)
         await self._schedule(OTHER, "theirs", CANARY)
+        for namespace, name, secret in ((OTHER, "theirs", CANARY), (OWN, "ours", "")):
+            event = CloudEvent("x", "shop", name, json.dumps(secret).encode())
+            await desk.events.emit(local("test").within(namespace), [event])
+        for namespace, name, secret in ((OTHER, "theirs", CANARY), (OWN, "ours", "")):
+            await made_occasion(self._asked.hf, namespace, name, secret)
+        self._their_ask = await self._ask_in(OTHER, CANARY)
+        await made_callback(self._asked.hf, OTHER, "calling-theirs")
+        store = self._asked.hf.store
+        for namespace, name in ((OTHER, "theirs"), (OWN, "ours")):
+            limit = LimitKey(stored(namespace, name), 5)
+            await store.queues.number_queues(
+                [QueueKey(stored(namespace, f"key-{CANARY}" if namespace == OTHER else "key"), (limit,))]
+            )
+        await store.limits.set_limit(stored(OTHER, "theirs"), 4, "test", CANARY)
         return await askers(self._asked)
+
+    async def _ask_in(self, namespace: str, question: str = "ours") -> str:
+        """Let a run ask its team something. Return the id of the ask."""
+        self._count += 1
+        return await made_ask(self._asked.hf, namespace, f"asking-{self._count}", question, "team:finance")
+
+    async def _ask_of(self, target: str) -> str:
+        """Return the id of an ask that is ours, theirs, or nobody's."""
+        if target == OWN:
+            return await self._ask_in(OWN)
+        return self._their_ask if target == OTHER else "nobody"
+
+    async def _occasion_of(self, target: str, *, anew: bool) -> str:
+        """Return the id of an open occasion that is ours, theirs, or nobody's. Those who may end theirs get one of their own."""
+        if target == UNKNOWN:
+            return "report@when:nobody"
+        if target == OTHER and not anew:
+            return "report@when:theirs"
+        self._count += 1
+        secret = CANARY if target == OTHER else ""
+        return await made_occasion(self._asked.hf, target, f"one-{self._count}", secret)
 
     async def _schedule(self, namespace: str, name: str, secret: str = "") -> None:
         given = json.dumps({"a": 1, "secret": secret} if secret else {"a": 1}).encode()
@@ -149,6 +209,18 @@ class Matrix:
             self._backfill = row.id
         return name
 
+    async def _calling(self, target: str, *, anew: bool) -> str:
+        """Return the id of a run that waits for a callback, and is ours, theirs, or nobody's. Those who may answer theirs get
+        one of their own."""
+        if target == UNKNOWN:
+            return "nobody"
+        if target == OTHER and not anew:
+            return "calling-theirs"
+        self._count += 1
+        run_id = f"calling-{self._count}"
+        await made_callback(self._asked.hf, target, run_id)
+        return run_id
+
     async def _target(self, target: str) -> str:
         """Return the id of a run that is ours, theirs, or nobody's."""
         if target == OTHER:
@@ -157,39 +229,79 @@ class Matrix:
             return "nobody"
         self._count += 1
         who, run_id = local("test").within(OWN), f"ours-{self._count}"
-        await self._asked.hf.desk.start(who, StartRequest("shop.pay", b'{"cents": 1}', id=run_id))
+        await self._asked.hf.desk.starts.start(who, StartRequest("shop.pay", b'{"cents": 1}', id=run_id))
         return run_id
 
     async def cell(self, route: Route, asker: Asker, target: str) -> Cell:
         headers = dict(asker.headers)
         gates = self._asked.hf.store.gates
-        if route.path == "/v1/holds/release" and target == OWN:
+        api = route.path.removeprefix("/do")
+        if api == "/v1/holds/release" and target == OWN:
             await gates.add_hold(HoldScope.NAMESPACE, target, "test", "")
         run_id = await self._target(target) if "{run}" in route.path or "ended" in route.path else ""
+        if route.path == f"{RUN_ROUTE}/callback":
+            run_id = await self._calling(target, anew=asker.has_all)
         if asker.has_all or (
             "{run}" not in route.path
             and "{schedule}" not in route.path
+            and "{event}" not in route.path
+            and "{occasion}" not in route.path
+            and "{ask}" not in route.path
+            and "{limit}" not in route.path
             and route.path != "/v1/runs/ended"
             and target != OWN
         ):  # they name the namespace of what they mean
             headers["Holdfast-Namespace"] = target
         path = route.path.replace("{run}", path_of(run_id))
+        path = path.replace("{file}", "nothing.css")
         if "{schedule}" in path:
             name = await self._schedule_of(target, route)
             path = path.replace("{schedule}", path_of(name)).replace("{backfill}", path_of(self._backfill))
+        ours = {OWN: "ours", OTHER: "theirs", UNKNOWN: "nobody"}
+        path = path.replace("{event}", ours[target])
+        if "{occasion}" in path:
+            path = path.replace("{occasion}", await self._occasion_of(target, anew=asker.has_all))
+        if "{ask}" in path:
+            path = path.replace("{ask}", await self._ask_of(target))
+        limit = {OWN: "ours", OTHER: "theirs"}.get(target, "nobody")
+        path = path.replace("{limit}", limit)
         for name, value in PARTS.items():
             path = path.replace(f"{{{name}}}", value)
-        body = json.dumps(BODIES.get(route.path, {})).replace("{id}", run_id).replace("{namespace}", target)
-        answer = await self._ask(route, path, headers, body)
-        if route.path.startswith("/v1/holds"):
+        body = json.dumps(BODIES.get(api, {})).replace("{id}", run_id).replace("{namespace}", target)
+        if route.is_page:
+            answer = await self._browse(
+                route, path, headers.get("Holdfast-Namespace"), asker, json.loads(body)
+            )
+        else:
+            answer = await self._ask(route, path, headers, body)
+        if api.startswith("/v1/holds"):
             await gates.remove_hold(HoldScope.NAMESPACE, target, "test", "")
         return Cell(f"{route.verb} {route.path}", asker.name, target, answer.status_code, answer.content)
 
     async def _ask(self, route: Route, path: str, headers: dict[str, str], body: str) -> httpx2.Response:
-        if route.takes is None:
+        if route.takes is None and not route.raw:
             return await self._asked.client.request(route.verb, path, headers=headers)
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = route.raw[0] if route.raw else "application/json"
         return await self._asked.client.request(route.verb, path, headers=headers, content=body)
+
+    async def _browse(
+        self, route: Route, path: str, namespace: str | None, asker: Asker, body: Mapping[str, Any]
+    ) -> httpx2.Response:
+        """Ask as a browser does: with a cookie, and with a form that comes from a page of this server."""
+        headers = {"Cookie": asker.cookie} if asker.cookie else {}
+        query = {} if namespace is None else {"namespace": namespace}
+        if route.verb == "GET":
+            return await self._asked.client.get(path, params=query, headers=headers)
+        fields = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in body.items()
+        }
+        typed = {"typed": path.split("/")[-2]}
+        return await self._asked.client.post(
+            path,
+            params=query,
+            data={**fields, **typed, "seal": asker.seal},
+            headers=headers | {"Origin": "http://localhost"},
+        )
 
     async def theirs(self) -> Any:
         """Return everything that belongs to the other namespace."""
@@ -201,7 +313,16 @@ class Matrix:
         gates = self._asked.hf.store.gates
         holds = [one for one in await gates.holds() if one.value == OTHER or CANARY in one.value]
         schedules = await self._asked.hf.store.schedules.schedules(OTHER)
-        return found, holds, [one for one in await gates.breakers() if CANARY in one.name], schedules
+        events = await self._asked.hf.store.events.events(OTHER)
+        occasions = await self._asked.hf.store.occasions.occasions(OTHER)
+        store = self._asked.hf.store
+        limits = (
+            [(one.name, one.most, one.actor, one.note) for one in await store.limits.limits(OTHER)],
+            await store.queues.fairs(OTHER),
+        )
+        asks = await store.asks.open_asks(OTHER)
+        breakers = [one for one in await gates.breakers() if CANARY in one.name]
+        return found, holds, breakers, schedules, limits, asks, events, occasions
 
 
 def as_text(cells: list[Cell]) -> str:
@@ -226,7 +347,7 @@ async def _main() -> None:
         matrix = Matrix(asked)
         who = await matrix.prepare()
         cells = [
-            await matrix.cell(route, one, target) for route in ROUTES for one in who for target in TARGETS
+            await matrix.cell(route, one, target) for route in TABLE for one in who for target in TARGETS
         ]
     text = as_text(cells)
     if "--write" in sys.argv:

@@ -7,11 +7,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+from tests.forkserver import HOLDFAST, Forked
+
 DEADLINE_S = 60.0
 
 
@@ -19,7 +19,7 @@ class Process:
     """`holdfast …` that listens on a port. `url` is where."""
 
     def __init__(self, folder: Path, store: str, *arguments: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [HOLDFAST, *arguments, "--port", "0", "--json"],
             cwd=folder,
             env={**os.environ, "HOLDFAST_STORE": store, "NO_COLOR": "1"},

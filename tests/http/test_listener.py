@@ -15,8 +15,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.http.listener import Address
+from tests.forkserver import HOLDFAST
 from tests.http.conftest import until
-from tests.http.processes import HOLDFAST, Process
+from tests.http.processes import Process
 
 COUNT = {"workflow": "shop.count", "input": {"a": 1}}
 Start = Callable[..., Process]

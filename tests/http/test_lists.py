@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from holdfast.http import metrics
 from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
 from holdfast.wire.paths import id_of, path_of
 from tests.http.conftest import Asked
@@ -102,7 +103,7 @@ async def test_operators_see_and_change_what_the_command_line_shows(busy: Asked)
     assert (await busy.post("/v1/alerts/7/clear")).json() == {"cleared": False}
     verbs = [one["verb"] for one in (await busy.get("/v1/journal")).json()["items"]]
     assert verbs[:2] == ["breaker reset", "breaker closed"]
-    assert (await busy.get("/v1/runs/counts")).json() == {"runs": {"succeeded": 1}}
+    assert (await busy.get("/v1/runs/counts")).json() == {"runs": {"succeeded": 1}, "exact": True}
 
 
 async def test_figures_are_what_prometheus_reads(busy: Asked) -> None:
@@ -114,12 +115,33 @@ async def test_figures_are_what_prometheus_reads(busy: Asked) -> None:
     assert 'holdfast_http_requests_total{route="get_runs_run",code="404"} 1' in text
     assert 'holdfast_refused_total{why="unknown"} 1' in text
     assert "holdfast_store_up 1" in text
+    assert 'holdfast_backlog_steps{namespace="default"} ' in text
     assert "nobody" not in text
     for line in text.splitlines():
         if not line.startswith("#"):
             name, _, value = line.rpartition(" ")
             assert name.startswith("holdfast_")
             float(value)
+
+
+async def test_figures_are_by_namespace(wide: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs, backlog and breakers of each namespace are counted by themselves; with too many, the last by name together."""
+    for namespace in ("acme", "beta", "default"):
+        for number in range(2):
+            given = {"headers": {"Holdfast-Namespace": namespace}}
+            body = {"workflow": "shop.count", "input": {"a": 1}, "id": f"x{number}"}
+            assert (await wide.post("/v1/runs", body, **given)).status_code == 201
+    await wide.post("/v1/breakers/bank/open", headers={"Holdfast-Namespace": "acme"})
+    text = await wide.server.metrics()
+    for namespace in ("acme", "beta", "default"):
+        assert f'holdfast_runs{{namespace="{namespace}",state="pending"}} 2' in text
+    assert 'holdfast_breakers{namespace="acme",state="open"} 1' in text
+    assert 'holdfast_breakers{namespace="default",state="open"} 0' in text
+    monkeypatch.setattr(metrics, "NAMESPACES_MAX", 1)
+    wide.server.figures = metrics.Figures()
+    text = await wide.server.metrics()
+    assert 'holdfast_runs{namespace="*",state="pending"} 4' in text
+    assert 'holdfast_breakers{namespace="acme",state="open"} 1' in text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from holdfast.http.openapi import document
 from holdfast.http.reference import page
 from holdfast.http.routes import ROUTES
-from tests.http.conftest import Asked
+from holdfast.queues import LimitKey, QueueKey
+from holdfast.wire.paths import path_of
+from tests.http.conftest import Asked, made_ask, made_occasion
 
 SNAPSHOT = Path(__file__).with_name("openapi.json")
 PAGE = Path(__file__).parents[2] / "docs/reference/http.md"
@@ -61,6 +63,14 @@ async def test_answers_fit_their_schemas(busy: Asked) -> None:
     await busy.post("/v1/schedules", made_schedule)
     await busy.post("/v1/schedules/nightly/run")
     await busy.post("/v1/schedules/nightly/backfills", {"from": "2026-01-01", "to": "2026-01-02"})
+    event = {"Content-Type": "application/cloudevents+json"}
+    await busy.post(
+        "/v1/events", {"specversion": "1.0", "type": "x", "source": "s", "id": "e"}, headers=event
+    )
+    ask = await made_ask(busy.hf, "default", "asking", "Ship it?", "team:finance", of=2)
+    await busy.post(f"/v1/asks/{ask}/answer", {"value": True})
+    await busy.hf.store.queues.number_queues([QueueKey("acme", (LimitKey("stripe", 5),))])
+    occasion = await made_occasion(busy.hf, "default", "today")
     checked = 0
     planned = await busy.post("/v1/acts", {"verb": "cancel", "prefix": "x"})
     plan = planned.json()["id"]
@@ -73,6 +83,11 @@ async def test_answers_fit_their_schemas(busy: Asked) -> None:
             .replace("{n}", "1")
             .replace("{name}", "shop.count")
             .replace("{schedule}", "nightly")
+            .replace("{source}", "s")
+            .replace("{event}", "e")
+            .replace("{ask}", ask)
+            .replace("{limit}", "stripe")
+            .replace("{occasion}", path_of(occasion))
         )
         answer = await busy.get(path)
         assert answer.status_code == 200, path

@@ -188,3 +188,81 @@ def test_only_the_default_namespace_is_bare() -> None:
     assert stored("default", "x") == stored(None, "x") == "x"
     assert stored("acme", "x") == "acme//x"
     assert local("me").within("acme").namespace == "acme"
+
+
+async def test_a_run_begins_later(quiet: Asked) -> None:
+    """At a time, or in so many seconds. What cannot be meant is refused, with its place, and nothing is written."""
+    made = await quiet.post("/v1/runs", {**COUNT, "id": "a", "begin_at": "2090-01-01T00:00:00+01:00"})
+    assert made.status_code == 201
+    found = (await quiet.get("/v1/runs/a")).json()
+    assert (found["state"], found["begin_at"]) == ("pending", "2089-12-31T23:00:00Z")
+    items = [{**COUNT, "id": "b", "begin_in_s": 3600}, {**COUNT, "id": "c"}]
+    assert (await quiet.post("/v1/runs/batch", {"items": items})).status_code == 200
+    found = (await quiet.get("/v1/runs/b")).json()
+    assert found["begin_at"] > found["created_at"]
+    assert (await quiet.get("/v1/runs/c")).json()["begin_at"] is None
+    for wrong in ({"begin_at": "2090-01-01T00:00:00"}, {"begin_in_s": 0}, {"begin_at": 5}):
+        assert (await quiet.post("/v1/runs", {**COUNT, "id": "d", **wrong})).status_code == 422
+    both = {**COUNT, "id": "d", "begin_in_s": 5, "begin_at": "2090-01-01T00:00:00Z"}
+    refused = await quiet.post("/v1/runs", both)
+    assert (refused.status_code, refused.json()["place"]) == (422, "/begin_in_s")
+    refused = await quiet.post("/v1/runs/batch", {"items": [both]})
+    assert (refused.status_code, refused.json()["place"]) == (422, "/items/0/begin_in_s")
+    assert (await quiet.get("/v1/runs/d")).status_code == 404
+
+
+async def test_one_run_takes_several_starts(quiet: Asked) -> None:
+    """Each is answered with the run that takes it, one by one and in a batch of requests, and once for each key."""
+    start = {"workflow": "shop.note"}
+    first = await quiet.post("/v1/runs", {**start, "id": "a", "input": {"shop": "x", "notes": ["one"]}})
+    assert (first.status_code, first.json()["id"]) == (201, "a")
+    two = {**start, "input": {"shop": "x", "notes": ["two"]}}
+    for _ in range(2):
+        answer = await quiet.post("/v1/runs", two, headers={"Idempotency-Key": "k"})
+        assert (answer.status_code, answer.json()["id"], answer.json()["new"]) == (200, "a", False)
+    items = [{**start, "input": {"shop": shop, "notes": ["three"]}, "key": shop} for shop in ("x", "y")]
+    found = (await quiet.post("/v1/runs/batch", {"items": items})).json()["items"]
+    assert [one["status"] for one in found] == [200, 201]
+    assert found[0]["run"]["id"] == "a"
+    later = await quiet.post("/v1/runs", {**two, "begin_in_s": 5})
+    assert later.status_code == 422
+    empty = await quiet.post("/v1/runs", {**start, "input": {"shop": "x", "notes": []}})
+    assert (empty.status_code, empty.json()["place"]) == (422, "/input")
+    assert "`notes` has the items" in empty.json()["detail"]
+
+
+async def test_a_server_without_the_code_gathers_too(store_url: str) -> None:
+    """By what the code has declared."""
+    async with Holdfast(store_url, config=FAST):
+        pass
+    async with asking(store_url) as server:
+        known = {name: registry.workflows.pop(name) for name in [("shop.note", "1")]}
+        try:
+            start = {"workflow": "shop.note", "input": {"shop": "x", "notes": ["one"]}}
+            ids = [(await server.post("/v1/runs", start)).json()["id"] for _ in range(3)]
+            other = {"workflow": "shop.note", "input": {"shop": "y", "notes": ["one"]}}
+            assert len(set(ids)) == 1
+            assert (await server.post("/v1/runs", other)).json()["id"] not in ids
+        finally:
+            registry.workflows.update(known)
+
+
+async def test_a_start_may_say_when_the_run_is_due(quiet: Asked) -> None:
+    """Within a span, or at a time with a zone. What cannot be is refused, and the answer says where."""
+    assert (await quiet.post("/v1/runs", {**COUNT, "id": "span", "due_in_s": 60})).status_code == 201
+    found = (await quiet.get("/v1/runs/span")).json()
+    assert found["created_at"] < found["due_at"]
+    at = {**COUNT, "id": "at", "due_at": "2090-01-01T06:00:00+01:00"}
+    assert (await quiet.post("/v1/runs", at)).status_code == 201
+    assert (await quiet.get("/v1/runs/at")).json()["due_at"].startswith("2090-01-01T05:00:00")
+    for wrong, place in (
+        ({"due_in_s": 0}, "/due_in_s"),
+        ({"due_at": "2020-01-01T00:00:00Z"}, "/due_at"),
+        ({"due_at": "2090-01-01T00:00:00"}, "/due_at"),
+        ({"due_at": "2090-01-01T00:00:00Z", "due_in_s": 5}, "/due_in_s"),
+        ({"due_in_s": 60, "timeout_s": 30}, "/due_in_s"),
+    ):
+        refused = await quiet.post("/v1/runs", {**COUNT, "id": "wrong", **wrong})
+        assert refused.status_code == 422, wrong
+        assert refused.json()["place"] == place, refused.json()
+    assert (await quiet.get("/v1/runs/wrong")).status_code == 404

@@ -77,6 +77,17 @@ async def gpu() -> str:
     return "rendered"
 
 
+@step(name="remote.talks")
+async def talks(lines: int) -> None:
+    for number in range(lines):
+        logging.getLogger("talks").warning("%d", number)
+
+
+@workflow(name="remote.talk")
+async def talk(steps: int, lines: int) -> None:
+    await asyncio.gather(*(talks.using(key=str(number))(lines) for number in range(steps)))
+
+
 @workflow(name="remote.sums")
 async def sums(n: int) -> int:
     total = 0

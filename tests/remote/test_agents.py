@@ -55,6 +55,13 @@ async def test_it_executes_steps_of_every_kind(at: Served) -> None:
     assert set(flows.begun.values()) == {1}
 
 
+async def test_a_place_that_becomes_free_is_filled_at_once(at: Served) -> None:
+    """An agent with one place for `async def` steps, and idle threads, does not wait for the end of the claim that it sent
+    while the place was taken."""
+    async with Holdfast(at.url, roles=["agent"], config=msgspec.structs.replace(REMOTE, steps_max=1)):
+        assert await (await at.hf.start(flows.wide, 4)).result(timeout=line.WAIT_S * 0.75) == 10
+
+
 async def test_retries_errors_and_timeouts_are_those_of_the_code(at: Served) -> None:
     """The agent decides by the policy of its code, and errors come back as they were raised."""
     async with agent(at):
@@ -237,6 +244,28 @@ async def test_an_agent_that_lost_its_lease_registers_anew(at: Served) -> None:
         await at.hf.store.remotes.shorten(before, -60.0)
         await eventually(lambda: _true(hf.node.id != before and hf.node.started))
         assert await (await at.hf.start(flows.wide, 3)).result(timeout=30) == 6
+
+
+async def test_what_a_beat_counts_is_added_up_and_bounded(at: Served) -> None:
+    """An agent gathers counts until its next beat, so that a bucket may occur several times. What no store can have is
+    refused, and names the place."""
+    async with httpx2.AsyncClient(base_url=at.url) as client:
+        groups = [{"name": "g", "steps": ["remote.add"]}]
+        agent = (await client.post("/v1/agents", json={"groups": groups})).json()["agent"]
+        twice = {"durations": [["step:remote.add", 3, 2.0], ["step:remote.add", 3, 1.0]]}
+        assert (await client.post(f"/v1/agents/{agent}/beat", json=twice)).status_code == 200
+        assert ("step:remote.add", 3, 3.0) in await at.hf.store.durations.durations(["step:remote.add"])
+        for wrong in (
+            {"durations": [["x", 10**6, 1.0]]},
+            {"durations": [["x", 1, -1.0]]},
+            {"has": [["x", 10**12, 1]]},
+            {"seen": [{"name": "x", "ok": 10**12, "failed": 0}]},
+        ):
+            answer = await client.post(f"/v1/agents/{agent}/beat", json=wrong)
+            assert (answer.status_code, bool(answer.json()["place"])) == (422, True), answer.text
+        report = {"verb": "succeed", "run": "x", "n": 10**12, "fence": 1, "secret": ""}
+        refused = await client.post(f"/v1/agents/{agent}/report", json={"reports": [report]})
+        assert refused.status_code == 422
 
 
 async def test_the_end_of_a_stream_shortens_the_lease_and_a_beat_restores_it(at: Served) -> None:

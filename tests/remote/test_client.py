@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
 
 from holdfast import Conflict, Holdfast, HoldfastError, InvalidInput, RunFailed, RunState
+from holdfast.desk.desk import Desk
 from holdfast.errors import (
     Forbidden,
     InvalidSettings,
@@ -24,11 +27,14 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.http.routes import ROUTES
-from holdfast.remote import desk as remote_desk
 from holdfast.remote import line as remote_line
+from holdfast.remote import runs as remote_runs
+from holdfast.remote import schedules as remote_schedules
 from holdfast.remote import store as remote_store
+from holdfast.remote.desk import RemoteDesk
 from tests.http import flows
 from tests.http.conftest import made_token
+from tests.remote import flows as remote_flows
 from tests.remote.conftest import Faults, Served, eventually, through, with_token
 
 
@@ -195,7 +201,7 @@ async def test_a_token_opens_the_door(busy: Served) -> None:
         run = await hf.start(flows.count, 1)
         assert await run.result(timeout=20) == 2
         with pytest.raises(Forbidden, match="admin"):
-            await hf.desk.tokens(hf.who, 10)
+            await hf.desk.tokens.list(hf.who, 10)
     viewer = await made_token(busy.hf, "viewer", "default")
     async with Holdfast(busy.url, token=viewer) as hf:
         assert len(await hf.runs()) == 1
@@ -223,17 +229,17 @@ async def test_tokens_over_http(busy: Served) -> None:
     async with with_token(busy, "admin") as hf:
         from holdfast.model import NewToken
 
-        made = await hf.desk.create_token(
+        made = await hf.desk.tokens.create(
             hf.who, NewToken("", "ci", "viewer", '["default"]', "[]", True, b"", 60.0)
         )
         assert made.secret.startswith("hf_viewer_")
-        assert {row.name for row in await hf.desk.tokens(hf.who, 10)} == {"admin", "ci"}
-        again = await hf.desk.rotate_token(hf.who, made.token.id, 0.0, None)
+        assert {row.name for row in await hf.desk.tokens.list(hf.who, 10)} == {"admin", "ci"}
+        again = await hf.desk.tokens.rotate(hf.who, made.token.id, 0.0, None)
         assert again.secret != made.secret
-        assert await hf.desk.revoke_token(hf.who, made.token.id)
-        assert not await hf.desk.revoke_token(hf.who, made.token.id)
+        assert await hf.desk.tokens.revoke(hf.who, made.token.id)
+        assert not await hf.desk.tokens.revoke(hf.who, made.token.id)
         with pytest.raises(WrongState):
-            await hf.desk.rotate_token(hf.who, made.token.id, 0.0, None)
+            await hf.desk.tokens.rotate(hf.who, made.token.id, 0.0, None)
 
 
 @pytest.mark.parametrize("fault", ["lose the request", "lose the reply", "double"])
@@ -277,27 +283,84 @@ async def test_a_start_whose_server_is_away_says_what_is_known() -> None:
             pass
 
 
+NOT_REMOTE = {"overview": {"counts", "preview", "step", "words"}}
+"""What only a server itself asks of its desk."""
+
+
+def test_the_remote_desk_has_every_part_and_method_of_a_desk() -> None:
+    """Handles and commands ask either desk by the same names, with the same parameters. A type checker compares only the
+    one that works on the store with the protocol."""
+    remote, compared = RemoteDesk(cast("Any", None)), 0
+    for part in (name for name, one in vars(Desk).items() if isinstance(one, property)):
+        protocol, found = _protocol(part), getattr(remote, part)
+        for name, method in vars(protocol).items():
+            if inspect.iscoroutinefunction(method) and name not in NOT_REMOTE.get(part, ()):
+                own = [*inspect.signature(method).parameters][1:]
+                assert [*inspect.signature(getattr(found, name)).parameters] == own, (part, name)
+                compared += 1
+    assert compared > 70
+
+
+def _protocol(part: str) -> type:
+    """Return the protocol of a part of the desk: `TokenDesk` for `tokens`."""
+    module = import_module(f"holdfast.desk.{part}")
+    name: str = inspect.get_annotations(vars(Desk)[part].fget)["return"]
+    found: type = getattr(module, name)
+    return found
+
+
 def test_every_request_of_the_remote_desk_is_a_row_of_the_table() -> None:
     """The remote desk names no path that the table of routes does not have, and leaves out none that a desk needs."""
-    source = Path(remote_desk.__file__).read_text()
+    others = {"line.py", "schedules.py", "store.py"}
+    modules = [one for one in Path(remote_line.__file__).parent.glob("*.py") if one.name not in others]
+    source = "".join(one.read_text() for one in modules)
     shapes = {re.sub(r"\{[^}]*\}", "*", route.path) for route in ROUTES}
-    source = source.replace("{_run(run)}", "/v1/runs/{run}").replace("{_run(run_id)}", "/v1/runs/{run}")
+    source = source.replace("{run_path(run)}", "/v1/runs/{run}").replace(
+        "{run_path(run_id)}", "/v1/runs/{run}"
+    )
     source = source.replace("{_act(act)}", "/v1/acts/{act}")
     named = {re.sub(r"\{[^}]*\}", "*", one) for one in re.findall(r'f?"(/v1/[^"]*)"', source)}
-    named |= {f"/v1/runs/*{one}" for one in re.findall(r'_of_run\(\s*who, run(?:\.id)?, f?"([^"]*)"', source)}
+    named |= {
+        f"/v1/runs/*{one}"
+        for one in re.findall(r'part_of\(\s*self\._transport, who, run(?:\.id)?, f?"([^"]*)"', source)
+    }
     named = {re.sub(r"\{[^}]*\}", "*", one) for one in named}
     verbs = {"/v1/runs/*/*", "/v1/breakers/*/*", "/v1/quarantine/*/*"}  # the verb is a parameter
+    named.discard("/v1/in/")  # the beginning of a path that the server gave
     assert named - verbs <= shapes
     door = {one for one in shapes if one.startswith("/v1/agents/*")}
     line = Path(remote_line.__file__).read_text() + Path(remote_store.__file__).read_text()
     assert door == {one for one in door if f'{one.rpartition("*")[2]}"' in line}
-    door |= {one for one in shapes if one.startswith("/v1/schedules")}  # programs use the database for these
+    book = Path(remote_schedules.__file__).read_text()
+    times = {one for one in shapes if one.startswith("/v1/schedules/*/")}
+    acts = {
+        one for one in times if f'"{one.rpartition("/")[2]}"' in book or f'{one.rpartition("*/")[2]}"' in book
+    }
+    assert times == acts
+    door |= {"/v1/schedules", "/v1/schedules/*", *times}
     unused = shapes - door - named - {one for one in shapes for verb in verbs if one.startswith(verb[:-3])}
     assert unused == {
         "/healthz",
         "/metrics",
         "/readyz",
-        "/v1/backlog",
+        "/a/*",
+        "/v1/callbacks/*",
+        "/v1/callbacks/*/extend",
+        "/v1/in/*",
         "/v1/openapi.json",
         "/v1/stream",
     }
+
+
+async def test_all_that_a_run_logged_comes_through(
+    busy: Served, remote: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run.logs()` asks for page after page, and gives the same lines in the same order as at the store."""
+    monkeypatch.setattr(remote_runs, "LOGS_PAGE", 150)
+    run = await remote.start(remote_flows.talk.using(id="talk"), 8, 60)
+    await run.result(timeout=60)
+    found = await run.logs()
+    assert len(found) == 8 * 60
+    assert found == await busy.hf.run("talk").logs()
+    assert len(await run.logs(found[0].step, level="WARNING")) == 60
+    assert await run.logs(level="ERROR") == []

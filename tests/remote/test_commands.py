@@ -119,3 +119,41 @@ def test_what_needs_the_database_says_so(folder: Path, words: tuple[str, ...]) -
     said = cli(*words, code=2).errors
     assert "needs the database itself" in said
     assert "--store" in said
+
+
+def test_schedules_are_listed_and_steered_through_a_server(at_store: Cli, by_http: Cli) -> None:
+    """The same commands print the same, and `hf.schedules` is the same book."""
+    words = (
+        "--times",
+        "0 3 * * MON",
+        "--tz",
+        "Europe/Oslo",
+        "--input",
+        '{"x": 4}',
+        "--jitter",
+        "60s",
+        "--missed",
+        "5",
+    )
+    by_http("schedules", "create", "nightly", "app.gated", *words)
+    assert "exists already" in by_http("schedules", "create", "nightly", "app.gated", *words, code=1).out
+    by_http("schedules", "create", "nightly", "app.gated", "--times", "@daily", code=2)
+    by_http("schedules", "create", "nightly", "app.gated", "--times", "@daily", "--replace")
+    by_http("schedules", "create", "nightly", "app.gated", *words, "--replace")
+    by_http("schedules", "pause", "nightly", "--note", "stock")
+    by_http("schedules", "resume", "nightly")
+    at_store.open_gate()
+    run = by_http("schedules", "run", "nightly", "--json").json["run"]
+    assert by_http("watch", run, "--json").json["output"] is not None
+    for read in (("schedules",), ("schedules", "nightly"), ("schedules", "preview", "nightly", "-n", "5")):
+        assert _still(by_http(*read, "--json").out) == _still(at_store(*read, "--json").out), read
+    span = ("--from", "2026-09-01", "--to", "2026-09-20")
+    dry = ("schedules", "backfill", "nightly", *span, "--dry-run")
+    assert by_http(*dry).out == at_store(*dry).out
+    by_http("schedules", "backfill", "nightly", *span, "--most", "1")
+    (fill,) = by_http("schedules", "nightly", "--json").json["backfills"]
+    by_http("schedules", "stop", "nightly", fill["id"])
+    by_http("schedules", "stop", "nightly", "none", code=2)
+    by_http("schedules", "remove", "nightly")
+    for missing in (("nightly",), ("preview", "nightly"), ("pause", "nightly"), ("remove", "nightly")):
+        assert "nightly" in by_http("schedules", *missing, code=2).errors

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.desk import StartRequest
+from holdfast.desk.starts import StartRequest
 from tests.remote.processes import EXAMPLES, Fleet, fleet, until
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def test_a_killed_agent_s_step_runs_elsewhere_within_seconds(many: Fleet) -> Non
     server = many.server()
     agents = [many.holdfast("agent", "app.py", store=many.url) for _ in range(2)]
     with Holdfast(many.url) as hf:
-        run = hf.wait(hf.desk.start(hf.who, _request("app.waits", "kill")))
+        run = hf.wait(hf.desk.starts.start(hf.who, _request("app.waits", "kill")))
         assert run.new
         until(lambda: _effects(many), lambda: many.said(agents[0]) + many.said(server))
         (first,) = _effects(many)
@@ -85,7 +85,7 @@ def test_a_killed_server_costs_nothing(many: Fleet) -> None:
     agents = [many.holdfast("agent", "app.py", store=many.url) for _ in range(3)]
     with Holdfast(many.store, roles=()) as hf:
         for n in range(20):
-            hf.wait(hf.desk.start(hf.who, _request("app.adds", f"run-{n}", b'{"n": 20}')))
+            hf.wait(hf.desk.starts.start(hf.who, _request("app.adds", f"run-{n}", b'{"n": 20}')))
         for kill in range(4):
             until(partial(_did, many, 60 * (kill + 1)))
             many.kill(server)
@@ -120,8 +120,8 @@ def test_agents_in_other_languages_go_on_through_kills_of_the_server(tmp_path: P
         with Holdfast(store_url, roles=()) as hf:
             for n in range(12):
                 body = b'{"card": "tok", "cents": 900}'
-                until(lambda: hf.wait(hf.desk.workflows(hf.who)))
-                hf.wait(hf.desk.start(hf.who, _request("billing.order", f"order-{n}", body)))
+                until(lambda: hf.wait(hf.desk.workflows.list(hf.who)))
+                hf.wait(hf.desk.starts.start(hf.who, _request("billing.order", f"order-{n}", body)))
             for kill in range(3):
                 until(partial(_did, many, 6 * (kill + 1)))
                 many.kill(server)

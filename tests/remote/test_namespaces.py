@@ -6,9 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from holdfast import Holdfast
+from holdfast.errors import Forbidden
+from tests.forkserver import HOLDFAST
 from tests.http.conftest import FAST, made_token
-from tests.http.processes import HOLDFAST
 from tests.remote import flows
 from tests.remote.conftest import served
 
@@ -36,6 +39,25 @@ async def test_an_agent_works_in_the_namespace_of_its_token(store_url: str) -> N
             assert await theirs.state() == "running"
             assert [one.id for one in await remote.runs()] == ["same"]
             assert (await remote.run("same").info()).namespace == "acme"
+
+
+async def test_a_program_may_name_its_namespace(store_url: str) -> None:
+    """Named or not, the run is in the namespace of the token, under a bare id. Another namespace is refused."""
+    async with (
+        served(store_url, ("supervisor", "server")) as at,
+        Holdfast(store_url, roles=["scheduler", "agent"], namespace="acme", config=FAST) as acme,
+    ):
+        token = await made_token(at.hf, "operator", "acme")
+        async with Holdfast(at.url, token=token, namespace="acme") as remote:
+            run = await remote.start(flows.wide.using(id="named"), 2)
+            assert run.id == "named"
+            assert await run.result(timeout=60) == await acme.run("named", flows.wide).result(timeout=60)
+            assert (await remote.start(flows.wide.using(id="named"), 2)).id == "named"
+            again = await remote.start(flows.wide.using(id="again", namespace="acme"), 2)
+            assert await again.result(timeout=60) == 3
+        with pytest.raises(Forbidden):
+            async with Holdfast(at.url, token=token, namespace="umbrella") as other:
+                await other.start(flows.wide.using(id="named"), 2)
 
 
 async def test_commands_need_not_name_the_namespace_of_a_token(tmp_path: Path, store_url: str) -> None:

@@ -79,6 +79,8 @@ async def kill(hf: Holdfast) -> None:
     outside.leave(hf)
     node.fenced, node.on_fenced = True, lambda: None
     node.heartbeat.end()
+    if node._block_watch is not None:
+        node._block_watch.stop()
     agent = node.agent
     assert agent is not None
     tasks: list[asyncio.Task[Any]] = [*node.loops._tasks]

@@ -198,10 +198,11 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
         epoch, "stripe", 1, BreakerChange(BreakerState.CLOSED, note="well")
     )
     await alert_on_breakers(store, epoch, config)
-    await watch_backlog(store, epoch, config, now + config.alert_window_s + 60)
-    await clear_released(store, epoch, config)
-    await watch_pools(store, epoch, config)
-    await Stragglers(store, Environment(), config).watch(epoch, now)
+    kinds = await store.alerts.open_kinds()
+    await watch_backlog(store, epoch, config, now + config.alert_window_s + 60, kinds)
+    await clear_released(store, epoch, config, kinds)
+    await watch_pools(store, epoch, config, kinds)
+    await Stragglers(store, Environment(), config).watch(epoch, now, kinds)
     assert {one.kind for one in await store.alerts.open_alerts(1000)} == {AlertKind.RUN_STUCK}
     assert len(await store.alerts.open_alerts(1000)) == 600, "a stuck run's stays until a person moves it"
     await store.close()

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Holdfast, now, step, workflow
+from holdfast import Holdfast, Retry, here, now, step, workflow
+from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.scheduler.driver import replayed
 from holdfast.store import open_store
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.sqlite import clock
+from holdfast.testing.world import Faults, Process, World
 from holdfast.workflow import registry
 
 HOUR_S = 3600.0
@@ -187,3 +191,54 @@ async def test_a_replayed_run_sees_the_times_it_saw(store_url: str) -> None:
                 claimed, registry.workflows, hf.store.schedulers, await hf.store.now(), hf.config
             )
             decider.close()
+
+
+# --- a store's clock that is set back ---------------------------------------------------------------------------------
+
+
+class Counting(Faults):
+    """Counts what processes ask the store for."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    async def reach(self, process: Process, verb: str, writes: bool) -> None:
+        self.calls[verb] += 1
+
+
+@step(retry=Retry(attempts=2, delay=8, jitter="none"))
+async def fails_once() -> int:
+    if here.attempt == 1:
+        raise ConnectionError
+    return here.attempt
+
+
+@workflow
+async def backs_off() -> int:
+    return await fails_once()
+
+
+@workflow
+async def sleeps() -> int:
+    await asyncio.sleep(8)
+    return 2
+
+
+@pytest.mark.parametrize("flow", [backs_off, sleeps])
+def test_a_node_rests_while_the_stores_clock_is_behind_its_own(flow: Any) -> None:
+    """A node's idea of the store's clock never goes back. What the store says is due later may seem to be overdue, and
+    the node does not ask for it again and again."""
+    faults = Counting()
+    with World(
+        config=Config(poll_s=1.0, renew_s=1.0, lease_s=30.0, leader_lease_s=30.0, park_after_s=0.1),
+        faults=faults,
+    ) as world:
+        one = world.process("one")
+        world.run(one.open())
+        run = world.run(one.start(flow))
+        world.loop.run_for(7.9)
+        world.step_clock(-20.0)
+        before = faults.calls.total()
+        world.loop.run_for(10.0)
+        assert (faults.calls.total() - before) / 10.0 < before / 7.9, "it asks more often than before"
+        assert world.run(run.result(60)) == 2

@@ -21,9 +21,11 @@ from holdfast import (
     Run,
     RunFailed,
     Signal,
+    ask,
     continue_as_new,
     here,
     now,
+    patched,
     publish,
     random,
     saga,
@@ -35,6 +37,7 @@ from holdfast import (
 from holdfast.config import Config
 from holdfast.errors import Conflict, InvalidInput, RunUndone, UnknownRun, UnknownWorkflow, WrongState
 from holdfast.model import RunState
+from holdfast.testing.sim import Sim
 from holdfast.workflow import registry
 from tests.roles.crash import point, through
 
@@ -42,11 +45,13 @@ CONFIG = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_
 ledger: dict[str, list[str]] = {}
 undone: list[str] = []
 broken: set[str] = set()
+deployed: set[str] = set()
+"""The markers that the code has."""
 
 
 @pytest.fixture(autouse=True)
 def clean() -> None:
-    for one in (ledger, undone, broken):
+    for one in (ledger, undone, broken, deployed):
         one.clear()
 
 
@@ -192,6 +197,90 @@ async def test_the_retry_of_a_fork_does_what_failed_with_keys_of_its_own(hf: Hol
     again = await fork.retry()
     assert await again.result(timeout=60) == "charged 100, ship"
     assert keys("ship") == ["o::do", "mine~2::do"]
+
+
+@step(retry=Retry(attempts=9, delay=3600))
+async def fetch(what: str) -> str:
+    raise ValueError("nothing is there yet")
+
+
+@workflow
+async def fetched(what: str) -> str:
+    return await fetch(what)
+
+
+@workflow
+async def both_at_once(kind: str) -> list[str]:
+    second = fetch("second") if kind == "step" else fetched("second")
+    return list(await asyncio.gather(do("first"), second))
+
+
+@pytest.mark.parametrize("kind", ["step", "child"])
+async def test_the_retry_of_a_fork_gets_a_result_that_the_fork_gave_up(hf: Holdfast, kind: str) -> None:
+    """The fork failed before its code got the result that was set. Its retry, which does not fail there, gets it."""
+    broken.add("first")
+    assert await ended(hf, both_at_once, "o", kind) is RunState.FAILED
+    key = "fetch" if kind == "step" else "fetched"
+    fork = await hf.run("o", both_at_once).fork(id="mine", set={key: "set"})
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=60)
+    broken.clear()
+    assert await (await fork.retry()).result(timeout=20) == ["first", "set"]
+
+
+@step(retry=1)
+async def pay(cents: int) -> str:
+    ledger.setdefault("pay", []).append(here.key)
+    if "pay" in broken:
+        raise ValueError("pay is broken")
+    return f"paid {cents}"
+
+
+@pay.undo
+async def pay_back(paid: str | None, cents: int) -> None:
+    undone.append(here.key)
+
+
+@workflow
+async def purchase(item: str) -> str:
+    await do("first")
+    async with saga():
+        await pay(1)
+        return await do("ship")
+
+
+async def test_the_retry_of_a_fork_undoes_what_it_did_in_the_place_of_what_failed(hf: Holdfast) -> None:
+    """The retry gives the number of the step that failed to one of its own. That step is not the other run's: a saga
+    undoes it, and the next retry knows its key."""
+    broken.add("pay")
+    assert await ended(hf, purchase, "o", "book") is RunState.FAILED
+    fork = await hf.run("o", purchase).fork(id="mine")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=60)
+    undone.clear()
+    broken.symmetric_difference_update({"pay", "ship"})
+    again = await fork.retry()
+    with pytest.raises(RunFailed):
+        await again.result(timeout=60)
+    assert undone == ["mine~2::undo:pay"]
+    broken.clear()
+    assert await (await again.retry()).result(timeout=60) == "ship"
+    assert keys("pay") == ["o::pay", "mine~2::pay", "mine~3::pay"]
+
+
+async def test_the_deadline_of_a_retry_of_a_retry_of_a_fork_comes(hf: Holdfast) -> None:
+    """The timer of the first retry has the number of a step that the fork kept. The second retry has a timer of its own."""
+    broken.add("ship")
+    assert await ended(hf, order.using(timeout=60), "o", "book") is RunState.UNDONE
+    run = await hf.run("o", order).fork(id="mine")
+    for _ in range(2):
+        with pytest.raises(RunFailed):
+            await run.result(timeout=60)
+        run = await run.retry()
+    with pytest.raises(RunFailed):
+        await run.result(timeout=60)
+    rows = await run.rows()
+    assert [one.ready_at for one in rows.steps if one.name == "deadline"] == [rows.run.deadline]
 
 
 async def test_a_fork_of_a_fork_executes_a_step_whose_result_was_set(hf: Holdfast) -> None:
@@ -387,6 +476,29 @@ async def test_what_was_asked_for_before_is_not_repeated(hf: Holdfast) -> None:
     assert [len(keys(what)) for what in "abc"] == [1, 2, 2]
 
 
+@workflow
+async def alone(what: str) -> str:
+    return await do(what)
+
+
+@workflow
+async def asks_and_starts() -> list[str]:
+    done, answer, _ = await asyncio.gather(do("a"), ask("team:finance", "Pay it?", str), alone.start("b"))
+    return [done, answer]
+
+
+async def test_people_who_answered_beside_the_point_are_not_asked_again(hf: Holdfast) -> None:
+    """And a run that the other run started beside the point is not started again."""
+    run = await hf.start(asks_and_starts.using(id="a"))
+    await asked(run, "ask")
+    (question,) = await hf.asks.list()
+    await hf.asks.answer(question.id, "yes", by="person:anna")
+    assert await run.result(timeout=60) == ["a", "yes"]
+    fork = await run.fork(set={"do": "x"})
+    assert await fork.result(timeout=20) == ["x", "yes"]
+    assert [one.id for one in await hf.runs(workflow=alone)] == ["a/alone"]
+
+
 @step(retry=Retry(attempts=9, delay=3600))
 async def stalls() -> int:
     raise ConnectionError("not now")
@@ -554,3 +666,182 @@ async def test_doctor_finds_nothing_wrong_with_a_fork_of_a_run_that_goes_on(hf: 
     assert await fork.result(timeout=20) == 7
     assert [fact for fact in await hf.store.reads.doctor() if fact[2]] == []
     await run.cancel()
+
+
+@workflow
+async def marked() -> list[str]:
+    done = [await do("first")]
+    if "way" in deployed and patched("way"):
+        done.append(await do("new"))
+    else:
+        await charge(1)
+    await do("between")
+    done.append(await do("last"))
+    return done
+
+
+async def test_a_fork_is_the_first_at_a_marker_after_a_result_that_is_set(hf: Holdfast) -> None:
+    """What the code does with that result is the fork's own doing. So it goes the new way, also if the other run had code
+    without the marker, and its retry goes the same way."""
+    assert await ended(hf, marked, "old") is RunState.SUCCEEDED
+    deployed.add("way")
+    assert await ended(hf, marked, "new") is RunState.SUCCEEDED
+    for name in ("old", "new"):
+        fork = await hf.run(name, marked).fork(set={"do": "set"}, id=f"{name} fork")
+        assert await fork.result(timeout=60) == ["set", "new", "last"], name
+    broken.add("last")
+    fork = await hf.run("old", marked).fork(set={"do": "set"}, id="breaks")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=60)
+    broken.clear()
+    assert await (await fork.retry()).result(timeout=60) == ["set", "new", "last"]
+
+
+@pytest.mark.parametrize("way", ["new", "old"])
+async def test_a_fork_goes_the_ways_that_lead_to_a_result_that_is_set(hf: Holdfast, way: str) -> None:
+    """The keys of these results are those of the other run's ways. Whether its code asked for the marker or did not have it,
+    a fork that did otherwise would never ask for them."""
+    if way == "new":
+        deployed.add("way")
+    assert await ended(hf, marked, "m") is RunState.SUCCEEDED
+    deployed.add("way")
+    last = {"new": "do#4", "old": "do#3"}[way]
+    expected = {"new": ["set", "new", "by hand"], "old": ["set", "by hand"]}[way]
+    fork = await hf.run("m", marked).fork(set={"do": "set", last: "by hand"}, id="both")
+    assert await fork.result(timeout=60) == expected
+    again = await fork.fork(id="again", from_="do#2" if way == "new" else "charge")
+    assert await again.result(timeout=60) == expected
+    anew = await hf.run("m", marked).fork(input={}, set={last: "by hand"}, id="anew")
+    assert await anew.result(timeout=60) == ["first", *expected[1:]]
+    broken.add("between")
+    fork = await hf.run("m", marked).fork(set={"do": "set", last: "by hand"}, id="breaks")
+    with pytest.raises(RunFailed):
+        await fork.result(timeout=60)
+    broken.clear()
+    assert await (await fork.retry()).result(timeout=60) == expected
+
+
+@workflow
+async def kin(what: str) -> str:
+    return await do(what)
+
+
+@workflow
+async def mixed() -> list[str]:
+    done = [await do("0")]
+    try:
+        async with saga():
+            done += [await kin("1"), await pay(2), await do("2")]
+            done += [await kin("3"), await pay(4), await do("4")]
+            done += await do.map(["5", "6"])
+            await do("end")
+    except ValueError:
+        done.append("undone")
+    return done
+
+
+AS_SET = {"do": "set", "kin#2": "kin", "pay#2": "free", "do#5": "item"}
+"""Results of a step before a saga, and of a child, a step and an item of a map in it."""
+DONE = ["set", "1", "paid 2", "2", "kin", "free", "4", "5", "item"]
+
+
+def test_results_are_set_in_sagas_of_children_and_in_maps(sim: Sim) -> None:
+    """Each counts when the code asks for it, and what is between is executed once. No saga undoes them. A retry of the fork
+    keeps them, and a fork of the fork keeps what came before its point."""
+    run = sim.start(mixed)
+    run.result()
+    ledger.clear()
+    broken.add("end")
+    fork = sim.fork(run, set=AS_SET)
+    assert fork.result() == [*DONE, "undone"]
+    assert sorted(ledger) == ["1", "2", "4", "5", "end", "pay"]
+    assert len(keys("pay")) == len(undone) == 1
+    broken.clear()
+    ledger.clear()
+    assert sim.fork(fork, from_="do#6").result() == DONE
+    assert sorted(ledger) == ["end"]
+    again = sim.fork(run, set=AS_SET)
+    ledger.clear()
+    assert sim.fork(again, set={"kin#2": "kin again"}).result() == [*DONE[:4], "kin again", *DONE[5:]]
+    assert "1" not in ledger
+    assert "2" not in ledger
+    assert "pay" not in ledger
+
+
+@workflow
+async def rests() -> str:
+    done = await do("first")
+    await asyncio.sleep(3600)
+    return done
+
+
+def test_a_timer_after_a_result_that_is_set_counts_from_the_fork(sim: Sim) -> None:
+    """The result is old, and the code gets it now."""
+    run = sim.start(rests)
+    sim.advance(days=2)
+    assert run.result() == "first"
+    fork = sim.fork(run, set={"do": "set"})
+    sim.advance(minutes=50)
+    assert fork.state is RunState.RUNNING
+    sim.advance(minutes=20)
+    assert fork.result() == "set"
+
+
+@workflow
+async def listens_twice() -> list[int]:
+    first = await paid.wait()
+    await do("between")
+    return [first, await paid.wait(), await paid.wait()]
+
+
+async def test_signals_that_are_set_are_taken_by_their_waits_alone(hf: Holdfast) -> None:
+    """Signals that are sent to the fork go to the other waits, also if they come before the code waits for them."""
+    run = await hf.start(listens_twice.using(id="l"))
+    for cents in (1, 2, 3):
+        await paid.send("l", cents)
+    assert await run.result(timeout=60) == [1, 2, 3]
+    fork = await run.fork(set={"paid": 10, "paid#2": 20})
+    await asked(fork, "paid#3")
+    await paid.send(fork.id, 30)
+    assert await fork.result(timeout=60) == [10, 20, 30]
+
+
+@workflow
+async def hears_later() -> list[Any]:
+    await heard.wait()
+    done: list[Any] = [await do("first"), await do("second")]
+    return [*done, await paid.wait(), await do("third")]
+
+
+async def test_a_signal_that_came_early_is_set_where_the_code_waited_for_it(hf: Holdfast) -> None:
+    """What the code had done before it waited is not executed again."""
+    run = await hf.start(hears_later.using(id="l"))
+    await paid.send("l", 1)
+    await heard.send("l", "now")
+    assert await run.result(timeout=60) == ["first", "second", 1, "third"]
+    fork = await run.fork(set={"paid": 10})
+    assert await fork.result(timeout=60) == ["first", "second", 10, "third"]
+    assert [len(keys(what)) for what in ("first", "second", "third")] == [1, 1, 2]
+    again = await run.fork(from_="paid")
+    assert await again.result(timeout=60) == ["first", "second", 1, "third"]
+    assert [len(keys(what)) for what in ("first", "second", "third")] == [1, 1, 3]
+
+
+@workflow
+async def long() -> str:
+    return "-".join([await do("one"), await do("two"), await do("three"), await do("four"), await do("five")])
+
+
+async def test_a_fork_of_a_fork_keeps_what_came_before_a_result_that_was_set(hf: Holdfast) -> None:
+    """The first fork knew the result before its code asked for it. Its place is where the code asked."""
+    assert await ended(hf, long, "o") is RunState.SUCCEEDED
+    first = await hf.run("o", long).fork(set={"do": "1", "do#4": "4"}, id="first")
+    assert await first.result(timeout=60) == "1-two-three-4-five"
+    ledger.clear()
+    second = await first.fork(set={"do#4": "vier"}, id="second")
+    assert await second.result(timeout=60) == "1-two-three-vier-five"
+    assert ledger == {"five": ["second::do#5"]}
+    ledger.clear()
+    third = await first.fork(from_="do#4", id="third")
+    assert await third.result(timeout=60) == "1-two-three-four-five"
+    assert ledger == {"four": ["third::do#4"], "five": ["third::do#5"]}

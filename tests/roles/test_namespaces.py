@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+from msgspec import structs
 
 from holdfast import Holdfast, Retry, Signal, Stop, Update, here, step, workflow
 from holdfast.config import Config
@@ -158,8 +159,8 @@ async def test_the_same_id_in_two_namespaces_is_two_runs(store_url: str) -> None
         for hf in (here_, acme):
             run = await hf.start(plain.using(id="x"))
             assert run.id == "x"
-        assert await here_.run("x").result(30) == "default: done"
-        assert await acme.run("x").result(30) == "acme: done"
+        assert await here_.run("x").result(60) == "default: done"
+        assert await acme.run("x").result(60) == "acme: done"
         for hf, namespace in ((here_, "default"), (acme, "acme")):
             (info,) = await hf.runs()
             assert (info.id, info.namespace, info.workflow) == ("x", namespace, plain.name)
@@ -177,7 +178,7 @@ async def test_the_same_id_in_two_namespaces_is_two_runs(store_url: str) -> None
 async def test_a_run_of_another_namespace_cannot_be_named(store_url: str) -> None:
     """Not by its bare id, and not by its stored one: it is unknown, whatever is asked about it."""
     async with nodes(store_url, "default", "acme") as (here_, acme):
-        await (await acme.start(plain.using(id="x"))).result(30)
+        await (await acme.start(plain.using(id="x"))).result(60)
         for name in ("x", "acme//x"):
             run = here_.run(name)
             for ask in (
@@ -214,11 +215,11 @@ async def test_a_node_works_only_for_the_namespaces_that_it_names(store_url: str
     ):
         run = await caller.start(plain.using(id="x"))
         for hf in (here_, beta):
-            assert await (await hf.start(plain)).result(30)
+            assert await (await hf.start(plain)).result(60)
         assert await run.state() is RunState.PENDING
         assert "--namespace acme" in await run.why()
         async with nodes(store_url, ["beta", "acme"]):
-            assert await run.result(30) == "acme: done"
+            assert await run.result(60) == "acme: done"
         assert await caller.runs(state="pending") == []
 
 
@@ -226,23 +227,23 @@ async def test_a_node_for_all_namespaces_works_for_each(store_url: str) -> None:
     """`*` claims whatever there is, and starts in the namespace that is named, or in default."""
     async with nodes(store_url, "*") as (whole,):
         async with Holdfast(store_url, roles=(), namespace="acme") as caller:
-            assert await (await caller.start(plain.using(id="x"))).result(30) == "acme: done"
+            assert await (await caller.start(plain.using(id="x"))).result(60) == "acme: done"
         named = await whole.start(plain.using(id="y", namespace="beta"))
         assert named.id == "beta//y"
-        assert await named.result(30) == "beta: done"
-        assert await (await whole.start(plain.using(id="y"))).result(30) == "default: done"
+        assert await named.result(60) == "beta: done"
+        assert await (await whole.start(plain.using(id="y"))).result(60) == "default: done"
 
 
 async def test_what_code_names_is_in_the_namespace_of_its_run(store_url: str) -> None:
     """Children, started runs and signals: the same ids in two namespaces are other runs."""
     async with nodes(store_url, "default", "acme") as (here_, acme):
         runs = [await hf.start(outer.using(id="o")) for hf in (here_, acme)]
-        assert [await run.result(30) for run in runs] == [
+        assert [await run.result(60) for run in runs] == [
             ["default: inside", "night"],
             ["acme: inside", "night"],
         ]
         for hf in (here_, acme):
-            assert await hf.run("night").result(30) == "hello"
+            assert await hf.run("night").result(60) == "hello"
             assert (await hf.run("child").info()).parent_id == "o"
             assert (await hf.run("night").info()).started_by == "o"
 
@@ -253,12 +254,12 @@ async def test_code_cannot_reach_over_the_wall(store_url: str, namespace: str) -
     async with nodes(store_url, namespace, "acme") as (hf, acme):
         waits = await acme.start(later.using(id="x"))
         with pytest.raises(RunFailed, match="cannot be a run's id"):
-            await (await hf.start(sender, "acme//x")).result(30)
+            await (await hf.start(sender, "acme//x")).result(60)
         with pytest.raises(RunFailed, match="in the namespace of that workflow's run"):
-            await (await hf.start(leaver)).result(30)
+            await (await hf.start(leaver)).result(60)
         assert await waits.state() is not RunState.SUCCEEDED
         await acme.send_signal("x", "opened", b'"own"', None)
-        assert await waits.result(30) == "own"
+        assert await waits.result(60) == "own"
 
 
 @pytest.mark.parametrize("wrong_id", ["a//b", "//a", "/a", "a/", "acme//x"])
@@ -268,7 +269,7 @@ async def test_an_id_that_would_look_like_a_namespace_is_refused(store_url: str,
         plain.using(id=wrong_id)
     async with nodes(store_url, "acme") as (hf,):
         run = await hf.start(plain.using(id="x"))
-        await run.result(30)
+        await run.result(60)
         with pytest.raises(InvalidInput):
             await run.fork(id=wrong_id)
 
@@ -286,8 +287,8 @@ def test_what_cannot_be_a_namespace_is_refused(name: Any) -> None:
 async def test_a_run_is_started_only_where_the_holdfast_works(store_url: str) -> None:
     """`using(namespace=…)` chooses among the namespaces of the Holdfast."""
     async with nodes(store_url, ["acme", "beta"], "default") as (both, here_):
-        assert await (await both.start(plain.using(namespace="beta"))).result(30) == "beta: done"
-        assert await (await both.start(plain)).result(30) == "acme: done"
+        assert await (await both.start(plain.using(namespace="beta"))).result(60) == "beta: done"
+        assert await (await both.start(plain)).result(60) == "acme: done"
         with pytest.raises(InvalidInput, match=r"Holdfast\(namespace='acme'\)"):
             await here_.start(plain.using(namespace="acme"))
 
@@ -303,18 +304,18 @@ async def test_failures_in_one_namespace_open_no_breaker_of_another(store_url: s
         )
         assert breaker.name == "bank"
         assert await here_.gates.breakers() == []
-        assert await (await here_.start(buy)).result(30) == "default"
+        assert await (await here_.start(buy)).result(60) == "default"
         waiting = await acme.start(buy)
         said = await eventually(waiting.why, lambda words: "bank" in words)
         assert "acme//" not in said
         with pytest.raises(WrongState, match="'bank' has no breaker"):
             await here_.gates.reset("bank")
-        alerts = await eventually(lambda: acme.desk.alerts(acme.who, everything=False, limit=9), bool)
+        alerts = await eventually(lambda: acme.desk.alerts.list(acme.who, everything=False, limit=9), bool)
         assert all("acme//" not in one.words for one in alerts)
-        assert await here_.desk.alerts(here_.who, everything=True, limit=9) == []
-        assert await here_.desk.clear_alert(here_.who, alerts[0].alert.id) is False
-        assert [one.verb for one in await acme.desk.journal(acme.who, 9)] == ["breaker open"]
-        assert await here_.desk.journal(here_.who, 9) == []
+        assert await here_.desk.alerts.list(here_.who, everything=True, limit=9) == []
+        assert await here_.desk.alerts.clear(here_.who, alerts[0].alert.id) is False
+        assert [one.verb for one in await acme.desk.journal.list(acme.who, 9)] == ["breaker open"]
+        assert await here_.desk.journal.list(here_.who, 9) == []
 
 
 @pytest.mark.parametrize("scope", ["workflow", "step", "dependency", "everything"])
@@ -328,7 +329,7 @@ async def test_a_hold_in_one_namespace_stops_nothing_in_another(store_url: str, 
     }
     what = scopes[scope]
     async with nodes(store_url, "default", "acme") as (here_, acme):
-        await (await acme.start(buy)).result(30)
+        await (await acme.start(buy)).result(60)
         placed = await acme.gates.hold(**what, note="the bank moves")
         assert placed.new
         assert placed.known
@@ -337,7 +338,7 @@ async def test_a_hold_in_one_namespace_stops_nothing_in_another(store_url: str, 
         assert agent is not None
         await until(lambda: agent.gates.shut)
         held = await acme.start(buy.using(id="held"))
-        assert await (await here_.start(buy)).result(30) == "default"
+        assert await (await here_.start(buy)).result(60) == "default"
         assert await here_.gates.holds() == []
         with pytest.raises(WrongState, match="there is no hold"):
             await here_.gates.release(**what)
@@ -348,7 +349,7 @@ async def test_a_hold_in_one_namespace_stops_nothing_in_another(store_url: str, 
         assert seen == placed.hold
         assert (seen.scope is HoldScope.NAMESPACE) == (scope == "everything")
         await acme.gates.release(**what)
-        assert await held.result(30) == "acme"
+        assert await held.result(60) == "acme"
 
 
 async def test_quarantine_keeps_to_its_namespace(store_url: str) -> None:
@@ -367,17 +368,19 @@ async def test_quarantine_keeps_to_its_namespace(store_url: str) -> None:
         assert len(await acme.quarantine()) == 1
         assert await acme.resolve("fail", other.fingerprint) == 1
         with pytest.raises(RunFailed):
-            await acme.run("x").result(30)
+            await acme.run("x").result(60)
         assert await acme.quarantine() == []
         assert len(await here_.quarantine()) == 1
 
 
 async def test_acts_on_many_mean_one_namespace(store_url: str) -> None:
     """A plan lists only runs of its namespace, and another namespace does not know the act."""
-    async with nodes(store_url, "default", "acme") as (here_, acme):
+    # A plan leaves alone what changes after it was made: so the runs wait already, and are not parked meanwhile.
+    stays = structs.replace(FAST, park_after_s=600.0)
+    async with nodes(store_url, "default", "acme", config=stays) as (here_, acme):
         for hf in (here_, acme):
             run = await hf.start(later.using(id="x"))
-            await eventually(run.steps, bool)  # a plan leaves alone what changes after it was made
+            await eventually(run.steps, bool)
         plan = await acme.plan("cancel", workflow="later")
         assert [one.run_id async for one in plan.runs()] == ["x"]
         assert plan.preview.changes[0].sample == ["x"]
@@ -387,7 +390,7 @@ async def test_acts_on_many_mean_one_namespace(store_url: str) -> None:
                 await ask()
         assert (await plan.carry_out()).done == 1
         with pytest.raises(Exception, match="cancelled"):
-            await acme.run("x").result(30)
+            await acme.run("x").result(60)
         assert await here_.run("x").state() in {RunState.RUNNING, RunState.PENDING}
 
 
@@ -396,19 +399,19 @@ async def test_a_retry_and_a_fork_stay_in_the_namespace(store_url: str) -> None:
     async with nodes(store_url, "acme") as (acme,):
         run = await acme.start(wrong.using(id="x"))
         with pytest.raises(RunFailed):
-            await run.result(30)
+            await run.result(60)
         again = await run.retry()
         assert again.id == "x~2"
         with pytest.raises(RunFailed):
-            await again.result(30)
+            await again.result(60)
         assert (await again.info()).retry_of == "x"
         good = await acme.start(plain.using(id="good"))
-        await good.result(30)
+        await good.result(60)
         made = await good.fork()
         assert made.id == "good-fork-1"
-        assert await made.result(30) == "acme: done"
+        assert await made.result(60) == "acme: done"
         named = await good.fork(id="mine", input={"text": "other"})
-        assert (named.id, await named.result(30)) == ("mine", "acme: other")
+        assert (named.id, await named.result(60)) == ("mine", "acme: other")
         assert (await named.info()).forked_from == "good"
 
 
@@ -417,18 +420,20 @@ async def test_updates_are_answered_inside(store_url: str) -> None:
     async with nodes(store_url, "default", "acme") as (here_, acme):
         for hf in (here_, acme):
             await hf.start(answering.using(id="x"))
-            assert await hf.call_update("x", "asked", b'"so"', None, 30) == b'"so!"'
+            assert await hf.call_update("x", "asked", b'"so"', None, 60) == b'"so!"'
 
 
 async def test_nodes_and_workflows_are_seen_where_they_work(store_url: str) -> None:
     """A namespace sees its own nodes and what their code declares. A node for all is seen everywhere."""
     async with nodes(store_url, "default", "acme", "*") as (here_, acme, whole):
-        seen = [{one.node.id for one in (await hf.desk.agents(hf.who)).nodes} for hf in (here_, acme, whole)]
+        seen = [
+            {one.node.id for one in (await hf.desk.agents.list(hf.who)).nodes} for hf in (here_, acme, whole)
+        ]
         ids = [hf.node_id for hf in (here_, acme, whole)]
         assert seen == [{ids[0], ids[2]}, {ids[1], ids[2]}, set(ids)]
-        (own,) = [one for one in (await acme.desk.agents(acme.who)).nodes if one.node.id == ids[1]]
+        (own,) = [one for one in (await acme.desk.agents.list(acme.who)).nodes if one.node.id == ids[1]]
         assert plain.name in {one.rpartition("@")[0] for one in own.offers["workflows"]}
-        assert {one.namespace for one in await acme.desk.workflows(acme.who)} == {"acme", "*"}
+        assert {one.namespace for one in await acme.desk.workflows.list(acme.who)} == {"acme", "*"}
         with pytest.raises(UnknownWorkflow):
             await acme.runs(workflow="nothing_of_the_kind")
 
@@ -441,7 +446,7 @@ async def test_a_plan_of_names_is_the_same_in_any_order_of_namespaces(store_url:
         for name in names:
             await whole.start(plain.using(id="x", namespace=name))
         for name in names:
-            await whole.run(f"{name}//x").result(30)
+            await whole.run(f"{name}//x").result(60)
         listed = [one.id for one in await whole.runs(limit=5)]
         assert listed == [f"{name}//x" for name in reversed(names)][:5]
         page = await whole.runs(limit=5, before=(await whole.runs(limit=5))[-1])

@@ -198,10 +198,10 @@ def test_waiting_has_an_end(store_url: str) -> None:
             hf.wait(run.result(timeout=0))
         with pytest.raises(WorkflowError, match="above 0"):
             hf.wait(run.result(), timeout=-1)
-        views = hf.wait(run.watch(), timeout=0.2)
+        views = hf.wait(run.watch(), timeout=60)
         assert next(views).run.state in {RunState.PENDING, RunState.RUNNING}
         with pytest.raises(TimeoutError):
-            list(views)
+            list(hf.wait(run.watch(), timeout=0.2))
         hf.wait(go.send(run.id, 3))
         assert hf.wait(run.result(60)) == 3
         assert hf.wait(run.result(timeout=0)) == 3

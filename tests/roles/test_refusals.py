@@ -19,7 +19,7 @@ from tests.store.conftest import run_sql
 
 def refuse(url: str, table: str, *, oddly: bool = False, column: str = "output") -> None:
     """Let this table refuse any output, or another column, with the word boom. `oddly` uses another class of error than that of a
-    constraint."""
+    constraint. This waits for the table, so the loop of the node that uses it must go on meanwhile."""
     if url.startswith("sqlite:"):
         what = (
             "SELECT abs(-9223372036854775807 - 1)" if oddly else "SELECT RAISE(ABORT, 'the ledger is closed')"
@@ -54,7 +54,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
 ) -> None:
     """The note, the log and `why` have the database's message. When the cause is mended, the released run ends."""
     async with Holdfast(store_url, config=FAST) as hf:
-        refuse(store_url, "runs")
+        await asyncio.to_thread(refuse, store_url, "runs")
         with caplog.at_level(logging.WARNING, "holdfast.scheduler"):
             run = await hf.start(flows.echoes.using(id="r"), "boom")
 
@@ -69,7 +69,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
         why = await run.why()
         assert "the ledger is closed" in why
         assert "Once that is mended, `holdfast release r`" in why
-        allow(store_url, "runs")
+        await asyncio.to_thread(allow, store_url, "runs")
         await run.release()
         assert await run.result(60) == "boom"
         assert effects["boom"] == 1
@@ -78,7 +78,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
 async def test_an_outcome_that_is_refused_fails_its_step(store_url: str) -> None:
     """It acted, and its result cannot be recorded. The workflow gets an error that says so, and why."""
     async with Holdfast(store_url, config=FAST) as hf:
-        refuse(store_url, "steps")
+        await asyncio.to_thread(refuse, store_url, "steps")
         run = await hf.start(flows.echoes, "boom")
         with pytest.raises(RunFailed, match="the ledger is closed"):
             await run.result(60)
@@ -91,7 +91,7 @@ async def test_an_outcome_that_is_refused_fails_its_step_in_another_process(stor
         Holdfast(store_url, config=FAST, roles=["scheduler", "supervisor"]) as hf,
         Holdfast(store_url, config=FAST, roles=["agent"]),
     ):
-        refuse(store_url, "steps")
+        await asyncio.to_thread(refuse, store_url, "steps")
         run = await hf.start(flows.echoes, "boom")
         with pytest.raises(RunFailed, match="the ledger is closed"):
             await run.result(60)
@@ -102,7 +102,7 @@ async def test_one_that_is_refused_does_not_fail_its_batch(store_url: str) -> No
     """Whatever class the error has, the other operations of the same commit are written."""
     async with Holdfast(store_url, config=FAST) as hf:
         gates["all"] = asyncio.Event()
-        refuse(store_url, "steps", oddly=True)
+        await asyncio.to_thread(refuse, store_url, "steps", oddly=True)
         runs = [await hf.start(flows.gated_echoes, word) for word in ("a", "boom", "b", "c")]
         await until(lambda: effects["waiting"] == 4)
         before = hf.node.writer.commits
@@ -121,7 +121,7 @@ async def test_a_start_that_is_refused_fails_alone(
 ) -> None:
     """Starts share a commit. Whoever gets an answer has a run, and whoever has no run gets an error."""
     async with Holdfast(store_url, config=FAST, roles=roles) as hf:
-        refuse(store_url, "runs", oddly=oddly, column="input")
+        await asyncio.to_thread(refuse, store_url, "runs", oddly=oddly, column="input")
         words = ["a", "b", "boom", "c", "d", "e", "f"]
         starts = [hf.start(flows.echoes.using(id=f"run-{word}"), word) for word in words]
         answers = await asyncio.gather(*starts, return_exceptions=True)

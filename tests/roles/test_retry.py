@@ -95,6 +95,13 @@ async def hang(what: str) -> str:
     return what
 
 
+@step(retry=1)
+async def until_done(what: str) -> None:
+    """Wait for another effect. It is a step, so a run that is replayed later does not see the ledger as it is then."""
+    while what not in ledger:  # noqa: ASYNC110  a ledger has no event
+        await asyncio.sleep(0.02)
+
+
 async def fails(run: Run[Any], match: str | None = None) -> None:
     with pytest.raises(RunFailed, match=match):
         await run.result(60)
@@ -639,9 +646,7 @@ async def test_a_run_with_a_child_that_has_not_ended_waits_for_it(hf: Holdfast) 
 @workflow
 async def leaves_child() -> None:
     task = asyncio.create_task(waits.using(id="left")())
-    await do("begin")
-    while "stuck first" not in ledger:  # noqa: ASYNC110  a ledger has no event
-        await asyncio.sleep(0.05)
+    await until_done("stuck first")
     keep()
     raise Stop(f"enough of {task.get_name()}")
 
@@ -825,3 +830,77 @@ async def test_why_says_that_something_was_undone_only_if_it_was(hf: Holdfast) -
         await run.result(60)
     assert await run.state() is RunState.FAILED
     assert "undone" not in await run.why()
+
+
+@workflow
+async def voyage(how: str) -> str:
+    await book("port")
+    async with saga():
+        await book("hotel")
+        if how == "code" and "code" in broken:
+            raise RuntimeError("the code is broken")
+        if how == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(do("ferry"))
+                group.create_task(book("car"))
+        elif how == "child":
+            await night("ship")
+            await do("ferry")
+        elif how == "other":
+            try:
+                await do("ferry")
+            except ValueError as error:
+                raise RuntimeError("no ferry") from error
+        else:
+            await do("ferry")
+    return await do("end")
+
+
+@workflow
+async def night(what: str) -> str:
+    return await book(what)
+
+
+@pytest.mark.parametrize("how", ["step", "code", "group", "child", "other"])
+async def test_what_a_saga_undid_because_the_run_failed_is_done_again(hf: Holdfast, how: str) -> None:
+    """The exception left the saga and ended the run. Its retry does again what the saga undid, under a new key: it does not
+    succeed with something that is not there."""
+    broken.update({"ferry", "code"})
+    run = await hf.start(voyage.using(id="w"), how)
+    with pytest.raises(RunFailed):
+        await run.result(60)
+    assert "hotel w::book#2" in undone
+    broken.clear()
+    again = await run.retry()
+    assert await again.result(60) == "end"
+    assert keys("hotel") == ["w::book#2", "w~2::book#2"]
+    booked = {what: found[-1] for what, found in ledger.items()}
+    there = {f"{what} {key}" for what, key in booked.items()}
+    assert there.isdisjoint(undone), "nothing that the run relies on is undone"
+    await healthy(hf)
+
+
+@workflow
+async def patient(how: str) -> str:
+    try:
+        async with saga():
+            await book("hotel")
+            await do("ferry")
+    except ValueError:
+        await do("no ferry")
+    if "code" in broken:
+        raise RuntimeError("the code is broken")
+    return await do("end")
+
+
+async def test_what_a_saga_undid_and_the_code_handled_stays_undone(hf: Holdfast) -> None:
+    """The code went another way, and failed by itself later."""
+    broken.update({"ferry", "code"})
+    run = await hf.start(patient.using(id="x"), "")
+    with pytest.raises(RunFailed):
+        await run.result(60)
+    broken.clear()
+    again = await run.retry()
+    assert await again.result(60) == "end"
+    assert (keys("hotel"), undone) == (["x::book"], ["hotel x::book"])
+    await healthy(hf)

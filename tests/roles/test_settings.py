@@ -180,7 +180,8 @@ async def test_an_undo_waits_until_its_step_has_stopped(store_url: str, stop_gra
 async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
     """A pass takes `prune_share_s`, and the next one goes on. When everything is gone, pruning rests for
     `prune_every_s`."""
-    async with Holdfast(store_url, config=with_(sweep_s=600.0, watch_s=600.0)) as hf:
+    calm = with_(sweep_s=600.0, watch_s=600.0, lease_s=600.0, leader_lease_s=600.0)  # one leader to the end
+    async with Holdfast(store_url, config=calm) as hf:
 
         async def ended() -> None:
             for i in range(4):
@@ -189,11 +190,12 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
         async def one_pass(share_s: float) -> int:
             settings = with_(keep_days=0.0, prune_rows_max=3, prune_share_s=share_s)
             return await Pruning(hf.store.retention, Environment(), settings).prune(
-                epoch, await hf.store.now() + 60
+                epoch, await hf.store.now() + 600
             )
 
         epoch = 0
         while not epoch:
+            await asyncio.sleep(0.01)
             leader = await hf.store.leader.leader()
             epoch = 0 if leader is None else leader.epoch
         await ended()
@@ -207,7 +209,7 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
         eager = Pruning(
             hf.store.retention, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=0.0)
         )
-        now = await hf.store.now() + 60
+        now = await hf.store.now() + 600
         assert await resting.prune(epoch, now) == 4
         await ended()
         assert await resting.prune(epoch, now) == 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from typing import Any
 
 from tests.simulation.matrix import OWN, SHARED, matrix, without_own
+from tests.simulation.remembered import remember
 from tests.simulation.runner import (
     REACHED_WITHIN,
     NotAsPlanted,
@@ -36,6 +38,9 @@ def main() -> int:
     parser.add_argument(
         "--seeds", type=int, default=200, help="play this many seeds, and the kept schedules (default 200)"
     )
+    parser.add_argument(
+        "--plain", action="store_true", help="play only what all seeds draw from: no part, no kept schedule"
+    )
     parser.add_argument("--first", type=int, default=0, help="begin with this seed")
     parser.add_argument("--jobs", dest="processes", type=int, default=1, help="processes to play in")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -54,8 +59,15 @@ def main() -> int:
         metavar="N",
         help="with --mutants: all checks that find each in N seeds (default 60), and the invariants that find none alone",
     )
+    parser.add_argument(
+        "--remember", action="store_true", help="with --mutants: keep which seeds find them, for the tests"
+    )
     asked = parser.parse_args()
     quietly()
+    if asked.mutants is not None and asked.remember:
+        lost = remember([mutant.name for mutant in find_mutants(asked.mutants)], asked.processes)
+        print("\n".join(f"no seed found {name}" for name in lost))
+        return 1 if lost else 0
     if asked.mutants is not None and asked.matrix:
         return show_matrix(asked.mutants, asked.matrix, asked.processes, as_json=asked.json)
     if asked.mutants is not None and asked.census:
@@ -63,12 +75,13 @@ def main() -> int:
     if asked.mutants is not None:
         return mutants(asked.mutants, as_json=asked.json)
     if asked.seed is not None:
-        return one(asked.seed, keep_as=asked.keep, trace=asked.trace, as_json=asked.json)
-    return many(range(asked.first, asked.first + asked.seeds), asked.processes, as_json=asked.json)
+        return one(asked.seed, keep_as=asked.keep, trace=asked.trace, plain=asked.plain, as_json=asked.json)
+    seeds = range(asked.first, asked.first + asked.seeds)
+    return many(seeds, asked.processes, plain=asked.plain, as_json=asked.json)
 
 
-def one(seed: int, *, keep_as: str | None, trace: bool, as_json: bool) -> int:
-    result = simulate(seed, print if trace and not as_json else None)
+def one(seed: int, *, keep_as: str | None, trace: bool, plain: bool, as_json: bool) -> int:
+    result = simulate(seed, print if trace and not as_json else None, plain=plain)
     if keep_as:
         keep(result.schedule, keep_as)
     if as_json:
@@ -86,10 +99,13 @@ def one(seed: int, *, keep_as: str | None, trace: bool, as_json: bool) -> int:
     return 1 if result.broken else 0
 
 
-def many(seeds: range, processes: int, *, as_json: bool) -> int:
-    begun = time.monotonic()
+def many(seeds: range, processes: int, *, plain: bool, as_json: bool) -> int:
+    begun, shown = time.monotonic(), set[int]()
 
     def show_progress(report: Report) -> None:
+        for seed in sorted(report.broken.keys() - shown):  # a long run may never come to its end
+            shown.add(seed)
+            print(f"broken by seed {seed}: {report.broken[seed][0]}", file=sys.stderr, flush=True)
         if sys.stderr.isatty():
             rate = report.seeds / (time.monotonic() - begun)
             print(
@@ -98,8 +114,15 @@ def many(seeds: range, processes: int, *, as_json: bool) -> int:
                 file=sys.stderr,
             )
 
-    report = play_all(seeds, processes, show_progress)
-    for schedule in kept_schedules():
+    report = Report()
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # SIGINT does not reach what a script runs behind
+    try:
+        play_all(seeds, processes, show_progress, report, plain=plain)
+    except KeyboardInterrupt:  # whoever stops a long run wants to know what it found
+        print(f"stopped after {report.seeds} of {len(seeds)} seeds", file=sys.stderr)
+    for schedule in kept_schedules() if not plain else ():
         report.add(replay(schedule))
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -109,7 +132,7 @@ def many(seeds: range, processes: int, *, as_json: bool) -> int:
         print(json.dumps(found, indent=2))
     else:
         print_report(report, found)
-    too_rare = report.never and len(seeds) >= REACHED_WITHIN
+    too_rare = report.never and len(seeds) >= REACHED_WITHIN and not plain
     return 1 if report.broken or too_rare else 0
 
 
@@ -130,16 +153,16 @@ def mutants(names: list[str], *, as_json: bool) -> int:
     died, survived = {}, []
     for mutant in find_mutants(names):
         try:
-            count, broken = hunt(mutant)
+            found = hunt(mutant)
         except (Survived, NotAsPlanted) as fall:
             survived.append(mutant.name)
             if not as_json:
                 print(fall)
         else:
-            died[mutant.name] = {"seeds": count, "within": mutant.within, "by": broken[:100]}
+            died[mutant.name] = {"seeds": found.number, "within": mutant.within, "by": found.broken[:100]}
             if not as_json:
                 print(
-                    f"{mutant.name:32} died at seed {count:4} of {mutant.within:4}: {broken[:100]}",
+                    f"{mutant.name:32} died at seed {found.number:4} of {mutant.within:4}: {found.broken[:100]}",
                     flush=True,
                 )
     if as_json:

@@ -38,6 +38,8 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
             yield from result_is_as_expected(simulation, run)
             yield from sagas_are_undone(simulation, run, steps, steered)
             yield from kept_stays(simulation, run, steps[run.id])
+            if run.id not in steered:
+                yield from what_it_relies_on_is_there(simulation, run)
         yield from cancels_are_obeyed(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
         if run.id in steered:
@@ -129,6 +131,36 @@ def kept_stays(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[
                 key = by_tag.get((run.id, tag))
                 if key is not None and effects.get(key) == UNDONE:
                     yield f"G5 {key} came before the point of no return, and was undone"
+
+
+def what_it_relies_on_is_there(simulation: Simulation, run: Run) -> Iterator[str]:
+    """A run that succeeded, maybe as the retry of others, has had each effect of its plan at least once without undoing it,
+    unless its plan says that a saga fails or an exception is caught."""
+    root = simulation.root_of(run.id)
+    if (
+        run.state != "succeeded"
+        or root not in simulation.plans
+        or simulation.is_fork(run)
+        or run.generation > 1
+    ):
+        return
+    for tag in _needed_tags(simulation.plans[root]):
+        keys = simulation.book.chains.get((root, tag), {})
+        if keys and all(simulation.book.effects[key] == UNDONE for key in keys):
+            yield f"G2 run {run.id} succeeded, and what it did with {list(keys)} is undone"
+
+
+def _needed_tags(plan: Any) -> list[int]:
+    match plan:
+        case ["do", name, tag, _] if name in program.UNDOABLE:
+            return [tag]
+        case ["seq" | "par" | "group", parts]:
+            return [tag for part in parts for tag in _needed_tags(part)]
+        case ["saga", part, False] if '"named"' not in (text := json.dumps(part)) and '"child"' not in text:
+            return _needed_tags(
+                part
+            )  # a run that it waits for may raise what the code around the saga catches
+    return []
 
 
 def _points_of_no_return(plan: Any, before: list[int]) -> Iterator[tuple[list[int], list[int]]]:

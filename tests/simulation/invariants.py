@@ -42,6 +42,8 @@ class Run(NamedTuple):
     forked_from: str | None
     started_by: str | None
     started_n: int | None
+    queue: int
+    """Below 0 while the run may not begin yet."""
 
 
 class Step(NamedTuple):
@@ -69,6 +71,7 @@ class Step(NamedTuple):
     priority: int
     timeout_s: float | None
     complete_by: float | None
+    queue: int
 
     @property
     def effect_key(self) -> str:
@@ -182,6 +185,7 @@ LEADERS_VERBS = frozenset(
         "fill",
         "end_backfill",
         "reconcile_schedules",
+        "reconcile_triggers",
     }
 )
 CLAIMS = frozenset({"claim_steps", "claim_probes", "claim_twins"})
@@ -287,7 +291,7 @@ class Checker:
         """`checks` are the invariants of the parts that this seed plays."""
         self.world, self.config = world, config
         self._checks: tuple[Check, ...] = CHECKS + checks
-        self.connection = world.connection
+        self.connection = world.reader("check")
         self.rows: dict[str, dict[int, Any]] = {name: {} for name in TABLES}
         self.runs: dict[str, Run] = {}
         self.undoing_from: dict[str, int] = {}
@@ -311,13 +315,15 @@ class Checker:
         """Steps that got their result from an operator."""
         self.steered: set[tuple[str, str]] = set()
         """For each run that operators steered while it undid itself: what they asked for."""
+        self.remote: set[str] = set()
+        """Nodes that reach the store through a server, which writes their reports."""
         self.last_seq: dict[str, int] = defaultdict(int)
         self.last_n: dict[str, int] = defaultdict(int)
         self.claims: dict[tuple[str, int], int] = defaultdict(int)
         self.touched: dict[tuple[str, int], None] = {}
         self.tables: set[str] = set()
         self.broken: list[str] = []
-        self.connection.set_update_hook(self._touch)
+        world.connection.set_update_hook(self._touch)
 
     def bars(self, node: str, run_id: str, n: int, attempt: int) -> str | None:
         """Return the gate behind which this attempt must not begin: its node knew of it when it handed the step over to
@@ -327,7 +333,7 @@ class Checker:
         return self.known[node][1].keeps(self.lanes[self.steps[run_id, n].lane], self.runs[run_id])
 
     def close(self) -> None:
-        self.connection.set_update_hook(None)
+        self.world.connection.set_update_hook(None)
 
     def _touch(self, kind: int, database: str, table: str, rowid: int) -> None:
         if table in TABLES:
@@ -476,7 +482,7 @@ def I2_by_its_agent(checker: Checker, commit: Commit) -> Broken:
             and after is not None
             and after.state in ("succeeded", "failed")
         ):
-            if before.agent != commit.node:
+            if before.agent != commit.node and before.agent not in checker.remote:
                 yield f"{commit.node} ended step {after.n} of {after.run_id}, which {before.agent} has"
 
 

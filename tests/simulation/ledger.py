@@ -33,16 +33,18 @@ class Book:
         """From a run and the tag of a step to its `here.key`."""
         self.chains: dict[tuple[str, int], dict[str, None]] = {}
         """From the first run of a chain of retries and the tag of a step to all the keys with which it had effects."""
-
+        self.by_run: set[tuple[str, int]] = set()
+        """The runs whose steps had effects, with the tags of these. A retry has some with the keys of the run before."""
         self.saved: set[tuple[str, int]] = set()
         """The steps (run, n) that have a checkpoint."""
 
-    def did(self, key: str, tag: int, root: str) -> None:
+    def did(self, key: str, tag: int, run_id: str, root: str) -> None:
         """Have an effect, once per key. An effect that was undone before it happened is refused."""
         if self.effects.get(key) == UNDONE:
             raise Stop("it was undone before it happened")
         self.counts[key] += 1
         self.by_tag[key.split("::", 1)[0], tag] = key
+        self.by_run.add((run_id, tag))
         self.chains.setdefault((root, tag), {})[key] = None
         self.effects.setdefault(key, DONE)
 

@@ -17,7 +17,7 @@ from tests.simulation import invariants
 from tests.simulation.invariants import Check
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
 from tests.simulation.parts import KINDS
-from tests.simulation.runner import check_of, quietly, seeds_with
+from tests.simulation.runner import Find, check_of, quietly, seeds_for, seeds_with
 from tests.simulation.simulation import CHECK_RAISED, DATABASE_ERROR, Simulation, simulate
 
 INVARIANTS: dict[str, tuple[Check, str]] = {check.__name__: (check, "") for check in invariants.CHECKS} | {
@@ -70,13 +70,14 @@ def only(invariant: str) -> Iterator[None]:
                 one.stop()
 
 
-def found_alone(mutant: Mutant, invariant: str) -> int | None:
-    """Return how many seeds it takes until this invariant, with all others switched off, finds the mutant. None: it does
-    not within the mutant's number of seeds."""
+def found_alone(mutant: Mutant, invariant: str, likely: int | None = None) -> Find | None:
+    """Return the seed in which this invariant, with all others switched off, finds the mutant: the likely one, or else the
+    first one. None: it does not within the mutant's number of seeds."""
     with switched_on(mutant), only(invariant):
-        for tried, seed in enumerate(islice(seeds_with(mutant.part), mutant.within), 1):
-            if any(name_of(what) == invariant for what in simulate(seed).broken):
-                return tried
+        for number, seed in seeds_for(mutant, likely):
+            for what in simulate(seed).broken:
+                if name_of(what) == invariant:
+                    return Find(seed, number, what)
     return None
 
 

@@ -652,7 +652,8 @@ def hand_backs_are_charged(stack: ExitStack) -> None:
 
 @mutant("the leader ends an attempt only after its grace", within=300)
 def the_leader_is_hasty(stack: ExitStack) -> None:
-    sql(stack, "overdue_steps", "store_now() - ?1", "store_now() - 0 * ?1")
+    for look in ("duties", "overdue_steps"):
+        sql(stack, look, "store_now() - ?1", "store_now() - 0 * ?1")
 
 
 @mutant("an attempt may take as long as its step declares", within=30)

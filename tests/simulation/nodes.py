@@ -3,7 +3,7 @@ step is about to begin."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.assignment import Assignment
@@ -59,3 +59,9 @@ class WatchedNode(Node):
 
 class WatchedProcess(Process):
     _node_type = WatchedNode
+
+    @property
+    def node(self) -> Node:
+        """The node of this process. Checks ask for it at every effect, and it is not theirs to ask whether this is the
+        event loop that opened it."""
+        return cast("Node", self._remote_node or self._caller)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
 from tests.simulation.parts import Parts
@@ -89,11 +89,11 @@ class Report:
         }
 
 
-def play(seeds: Iterable[int]) -> Report:
+def play(seeds: Iterable[int], *, plain: bool = False) -> Report:
     report, begun = Report(), time.process_time()
     with rare_garbage_collection():
         for seed in seeds:
-            report.add(simulate(seed))
+            report.add(simulate(seed, plain=plain))
     report.cpu_s = time.process_time() - begun
     return report
 
@@ -105,23 +105,29 @@ def quietly() -> None:
 
 
 def play_all(
-    seeds: range, processes: int, progress: Callable[[Report], None] = lambda report: None
+    seeds: range,
+    processes: int,
+    progress: Callable[[Report], None] = lambda report: None,
+    report: Report | None = None,
+    *,
+    plain: bool = False,
 ) -> Report:
-    """Play these seeds in this many processes, and call `progress` with the report after each chunk."""
-    report = Report()
+    """Play these seeds in this many processes, and call `progress` with the report after each chunk. The findings are
+    added to `report`, if one is given. With `plain`, no seed plays parts."""
+    report = Report() if report is None else report
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    for part in _played(chunks, processes):
+    for part in _played(chunks, processes, partial(play, plain=plain)):
         report.merge(part)
         progress(report)
     return report
 
 
-def _played(chunks: list[range], processes: int) -> Iterator[Report]:
+def _played(chunks: list[range], processes: int, play_chunk: Callable[[range], Report]) -> Iterator[Report]:
     if processes <= 1:
-        yield from map(play, chunks)
+        yield from map(play_chunk, chunks)
         return
     with multiprocessing.get_context("spawn").Pool(processes, quietly) as pool:
-        yield from pool.imap_unordered(play, chunks)
+        yield from pool.imap_unordered(play_chunk, chunks)
 
 
 class Survived(Exception):
@@ -133,13 +139,35 @@ class NotAsPlanted(Exception):
     breaks."""
 
 
-def hunt(mutant: Mutant, first: int = 0) -> tuple[int, str]:
-    """Return how many seeds it took to find the mutant, beginning with `first`, and what it broke. Raises Survived when
-    it is not found, and NotAsPlanted when SQLite refuses one of its statements."""
+class Find(NamedTuple):
+    """A seed that found a mutant."""
+
+    seed: int
+    number: int
+    """The how manieth it is of the seeds that count for the mutant."""
+    broken: str
+
+
+def seeds_for(mutant: Mutant, likely: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield the seeds within which the mutant must be found, with their numbers. The likely one comes first, if it is one
+    of them."""
+    if likely is not None:
+        for number, seed in enumerate(islice(seeds_with(mutant.part), mutant.within), 1):
+            if seed >= likely:
+                yield from [(number, seed)] if seed == likely else []
+                break
+    for number, seed in enumerate(islice(seeds_with(mutant.part), mutant.within), 1):
+        if seed != likely:
+            yield number, seed
+
+
+def hunt(mutant: Mutant, likely: int | None = None) -> Find:
+    """Return the seed that finds the mutant: the likely one, or else the first one. Raises Survived when it is not found,
+    and NotAsPlanted when SQLite refuses one of its statements."""
     with switched_on(mutant):
-        for tried, seed in enumerate(islice(seeds_with(mutant.part, first), mutant.within), 1):
+        for number, seed in seeds_for(mutant, likely):
             if broken := _broken_by(mutant, seed):
-                return tried, broken[0]
+                return Find(seed, number, broken[0])
     raise Survived(
         f"{mutant.name} survived {mutant.within} seeds. No check notices that this is no longer true: {mutant.claim}"
     )

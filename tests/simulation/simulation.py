@@ -16,22 +16,23 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from hashlib import blake2b
 from random import Random
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec import structs
 
 from holdfast import Stop
+from holdfast.access import local
 from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
+from holdfast.desk.gates import Gates
 from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
-from holdfast.gates import Gates
 from holdfast.heartbeat import WAS_RECLAIMED
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
+from holdfast.model import NEVER, REQUEST_PREFIX, UNDO_PREFIX, NewSignal, Outcome, call_key
 from holdfast.namespaces import BETWEEN
 from holdfast.node import Node
 from holdfast.sketch import bucket_of
@@ -41,7 +42,7 @@ from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
-from holdfast.workflow import registry
+from holdfast.workflow import declaration, registry
 from holdfast.workflow.here import here, here_var
 from holdfast.workflow.step import Step as DeclaredStep
 from tests.lifecycle import Watch
@@ -50,6 +51,7 @@ from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
 from tests.simulation.invariants import Checker, Commit, Run, Step
 from tests.simulation.ledger import DONE, Book, ledger
+from tests.simulation.network import ServerProcess
 from tests.simulation.nodes import WatchedProcess
 from tests.simulation.parts import NAMESPACES, USUAL_S, Parts
 from tests.simulation.parts.threads import CHILDREN
@@ -64,6 +66,9 @@ CHILD_MAX_S = 4.0
 """How much longer for each child that there is: a scheduler with room for one run undoes them one after another."""
 CALLBACKS_AT_ONCE_MAX = 20_000
 """Callbacks without any time passing. A loop that spins would otherwise hang the seed instead of failing it."""
+CALLBACKS_A_SECOND_MAX = 2_000
+"""Callbacks in a second of virtual time. A loop that asks the store again and again for what is not due yet ends nothing,
+and costs a processor."""
 RETRIES_S = 8.0
 """Until when operators retry what has ended."""
 LEASE_PRECISION_S = 0.02
@@ -136,7 +141,7 @@ class Simulation(World):
             renew_s=0.6,
             leader_lease_s=1.5,
             sweep_s=0.6,
-            poll_s=self.dice.choice((0.6, 1.2)),
+            poll_s=self.dice.choice((0.6, 1.2, 4.0)),
             park_after_s=self.dice.choice((0.2, 0.6, 3.0)),
             runs_max=self.dice.choice((2, 4, 50)),
             steps_max=self.dice.choice((1, 2, 8)),
@@ -181,8 +186,12 @@ class Simulation(World):
         """Runs that other runs start or join by their ids, and that no caller starts."""
         self.limits_s: dict[str, float | None] = {}
         """How long each run may take: see `parts/deadlines.py`."""
+        self.warned: set[int] = set()
+        """Alerts about late runs that were seen."""
         self.fates: dict[tuple[str, str], str] = {}
         """What became of each run in each act on many runs."""
+        self.gathered: dict[str, int] = {}
+        """With how many starts each run began that took several."""
         self.skipped: dict[tuple[str, str], int] = {}
         """For each effect (run, key) whose undo an operator skipped: when its run learned that. See
         `parts/steering.py`."""
@@ -190,6 +199,7 @@ class Simulation(World):
         """Runs that were removed: see `parts/retention.py`."""
         self._retrying: asyncio.Task[None] | None = None
         self._instant, self._instant_began_with = 0.0, 0
+        self._second, self._second_began_with = 0.0, 0
         self._ghosts: set[asyncio.Task[Any]] = set()
         """Tasks that write something again, as a network does that delivers a message twice. They look at no lease."""
 
@@ -249,8 +259,10 @@ class Simulation(World):
     def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
         self.result.commits += 1
         if verb == "renew":
-            self.checker.renewed(asked["node"], self._read_lease(asked["node"]))
+            self.checker.renewed(asked["node"], self.read_lease(asked["node"]))
             self.log(f"{process.name} renew")
+            for part in self.parts:
+                part.renewed(self, asked["node"])
             return
         commit = self.checker.look(process, verb, asked)
         if self.checker.broken:
@@ -258,8 +270,8 @@ class Simulation(World):
                 self.broke(broken)
             self.checker.broken = []
         node = asked.get("node")
-        if verb == "register" and node is not None:
-            self._read_lease(node)
+        if verb == "register" and node is not None and node not in self.leased_until:
+            self.read_lease(node)  # who registers again keeps the lease as it is
         self._log_commit(process, verb, commit)
         observe(self, commit)
         for part in self.parts:
@@ -270,7 +282,7 @@ class Simulation(World):
             elif verb == "end_twin":
                 self._double_twin(process, asked)
 
-    def _read_lease(self, node: str) -> float:
+    def read_lease(self, node: str) -> float:
         """Read when the lease of a node ends, and return that. It is in the node's row, and nobody else knows it."""
         until: float = self.connection.execute("SELECT lease_until FROM nodes WHERE id = ?", (node,)).get
         lasts_s = until - self.store_now()
@@ -281,8 +293,12 @@ class Simulation(World):
 
     @judging
     def asking(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
-        """Check that a node begins to write only while it has its lease. It needs none for a start."""
-        if verb == "commit" and not all(type(op) is Start for op in asked["ops"]):
+        """Check that a node begins to write only while it has its lease. It needs none for a start, nor a server for what
+        agents report: those have leases of their own."""
+        serves = isinstance(process, ServerProcess)
+        if verb == "commit" and not all(
+            type(op) is Start or (serves and not isinstance(op, Hop)) for op in asked["ops"]
+        ):
             if asyncio.current_task() in self._ghosts:
                 return
             late_s = self.loop.now - self.leased_until.get(asked["node"], 0.0)
@@ -389,7 +405,7 @@ class Simulation(World):
         self._demand_lease("had an effect")
         if self.parts.retries and (other := self._done_before(key, tag)):
             self.broke(f"G2 {other} was done and not undone, and is done again as {key}")
-        self.book.did(key, tag, self.root_of(executing()))
+        self.book.did(key, tag, executing(), self.root_of(executing()))
         if key.split("::", 1)[0] != executing():
             self.sometimes("an effect kept its key when its run was retried")
 
@@ -433,6 +449,8 @@ class Simulation(World):
                 if self.book.effects[other] == DONE:
                     if self._is_steered(other.split("::", 1)[0]):
                         continue  # an operator said that it stays as it is
+                    if _are_two_requests(key, other):
+                        continue  # nobody answered in time: see I61, which says when a call may ask again
                     return other
                 self.sometimes("a retry did again what was undone")
         return None
@@ -463,6 +481,12 @@ class Simulation(World):
             )
 
     # --- processes ----------------------------------------------------------------------------------------------------
+
+    def process(self, name: str, **settings: Any) -> Process:
+        kinds = (part.process_type(settings["roles"]) for part in self.parts)
+        made = next((kind for kind in kinds if kind is not None), self.process_type)(self, name, **settings)
+        self.processes.append(made)
+        return made
 
     def spawn(self, roles: tuple[str, ...]) -> Process:
         self._names += 1
@@ -611,6 +635,8 @@ class Simulation(World):
 
     def _step_clock(self) -> None:
         by_s = self.swarm.dice.choice((-3.0, -0.5, 0.5, 3.0, 60.0))
+        if by_s < 0 and any(part.goes_by_time for part in self.parts):
+            return
         self.clocks_ok = False
         self.sometimes(f"the clock was set {'back' if by_s < 0 else 'forward'}")
         self.step_clock(by_s)
@@ -637,6 +663,8 @@ class Simulation(World):
 
             async def again() -> None:
                 await asyncio.sleep(self.swarm.dice.random() * 2.5)
+                if isinstance(op, Hop) and op.begin is not None and op.run_id in self.pruned:
+                    return  # clocks were set ahead: nothing is written again after days
                 try:
                     answer = (await store.batches.commit(node, [op]))[0]
                 except StoreError:
@@ -840,7 +868,7 @@ class Simulation(World):
 
         def gates(process: Process) -> Gates:
             """Return the gates of the whole store: somebody who has all namespaces holds one of them, or all."""
-            return Gates(lambda: process.caller, "sim")
+            return Gates(lambda: process.desk.gates, local("sim"))
 
         await asyncio.sleep(after_s)
         if await self.asked(lambda process: gates(process).hold(**asked), tries=4) is None:
@@ -918,6 +946,8 @@ class Simulation(World):
         if self.parts.hedge:
             self._learn_before()
         roles = list(self._draw_roles())
+        for part in self.parts:
+            roles = part.roles(roles)
         if self._given is not None:
             roles = self._given.roles
         for one in roles:
@@ -998,6 +1028,7 @@ class Simulation(World):
         loop = self.loop
         if loop.now > self._instant:
             self._instant, self._instant_began_with = loop.now, loop.callbacks
+            self._count_second()
         elif loop.callbacks - self._instant_began_with > CALLBACKS_AT_ONCE_MAX:
             self.broke(
                 f"no time passes at {loop.now:.3f}: {CALLBACKS_AT_ONCE_MAX} callbacks ran, so some loop spins"
@@ -1009,6 +1040,17 @@ class Simulation(World):
         if self.parts.more and any(True for part in self.parts for _ in part.waits_for(self)):
             return False
         return not (self._open_breakers() or self._live_twins())
+
+    def _count_second(self) -> None:
+        """Look once a second whether too many callbacks ran in it."""
+        loop = self.loop
+        if loop.now - self._second >= 1.0:
+            ran = loop.callbacks - self._second_began_with
+            if ran > CALLBACKS_A_SECOND_MAX * (loop.now - self._second):
+                self.broke(
+                    f"no rest at {loop.now:.3f}: {ran} callbacks ran within a second, so some loop polls without end"
+                )
+            self._second, self._second_began_with = loop.now, loop.callbacks
 
     def _open_breakers(self) -> list[str]:
         return [row.name for row in self.checker.breakers.values() if row.state != "closed"]
@@ -1051,6 +1093,12 @@ async def _release(run_id: str, process: Process) -> Any:
 
 async def _send_signal(signal: NewSignal, process: Process) -> Any:
     return await process.store.operators.send_signal(signal)
+
+
+def _are_two_requests(key: str, other: str) -> bool:
+    """True if both are keys of effects of one call, which asks for a callback again when nobody has answered in time."""
+    one, two = key.split("::", 1)[1], other.split("::", 1)[1]
+    return one != two and one.startswith(REQUEST_PREFIX) and call_key(one) == call_key(two)
 
 
 async def _retry_run(run_id: str, process: Process) -> Any:
@@ -1103,11 +1151,25 @@ async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:
         return None
 
 
+_search = declaration._made_signals
+
+
+@lru_cache(maxsize=16)
+def _search_once(kind: type, modules: int) -> declaration.MadeSignals:
+    return _search(kind, 0, modules)
+
+
+def _made_signals(kind: type, edition: int, modules: int) -> declaration.MadeSignals:
+    """Search all modules for signals, once. Seeds change what is declared, and no module."""
+    return _search_once(kind, modules)
+
+
 @contextmanager
 def alone(parts: Parts) -> Iterator[None]:
     """Hide all steps and workflows but the simulation's own, and log nothing. Also hide the steps of parts that this
     seed does not play."""
-    steps, workflows = dict(registry.steps), dict(registry.workflows)
+    steps, workflows, composed = dict(registry.steps), dict(registry.workflows), dict(registry.composed)
+    declaration._made_signals = cast("Any", _made_signals)
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     mine, left_out = program.__name__, () if parts.any else {step.name for step in program.NEWER}
@@ -1118,6 +1180,9 @@ def alone(parts: Parts) -> Iterator[None]:
     for key, one in workflows.items():
         if one.fn.__module__ != mine and one.name not in known:
             del registry.workflows[key]
+    for name, line in composed.items():
+        if line.workflow.name not in known:
+            del registry.composed[name]
     if known:
         registry._changed()  # what most seeds declare is remembered
     try:
@@ -1127,6 +1192,8 @@ def alone(parts: Parts) -> Iterator[None]:
             registry._changed()
         registry.steps.update(steps)
         registry.workflows.update(workflows)
+        registry.composed.update(composed)
+        declaration._made_signals = _search
         logging.disable(logged)
 
 
@@ -1144,10 +1211,14 @@ def rare_garbage_collection() -> Iterator[None]:
 
 
 def simulate(
-    seed: int, trace: Callable[[str], None] | None = None, schedule: Schedule | None = None
+    seed: int,
+    trace: Callable[[str], None] | None = None,
+    schedule: Schedule | None = None,
+    *,
+    plain: bool = False,
 ) -> Result:
-    """Play one seed, or a schedule in place of what it draws."""
-    parts = Parts(seed, faults_s=FAULTS_S)
+    """Play one seed, or a schedule in place of what it draws. With `plain`, play none of the parts."""
+    parts = Parts(seed, faults_s=FAULTS_S, plain=plain)
     if schedule is not None:
         schedule.set_parts(parts)
     with rare_garbage_collection(), alone(parts):

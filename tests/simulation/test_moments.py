@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Signal, step, workflow
+from holdfast import Signal, continue_as_new, step, workflow
 from holdfast.config import Config
 from holdfast.model import NewSignal
 from holdfast.testing.world import Faults, Process, World
@@ -41,18 +41,28 @@ async def waiting() -> str:
     return await go.wait() + await go.wait()
 
 
+@workflow
+async def in_turn(seen: list[str]) -> list[str]:
+    """Take one signal in each generation."""
+    seen = [*seen, await go.wait()]
+    if len(seen) < 3:
+        await occupy(1.0)
+        continue_as_new(seen)
+    return seen
+
+
 class Late(Faults):
     """Delays the next answer to one kind of call, for one process."""
 
     def __init__(self) -> None:
-        self.process, self.verb, self.writes = "", "", True
+        self.process, self.verb = "", ""
         self.held = False
 
     def next_answer(self, process: Process, verb: str) -> None:
         self.process, self.verb, self.held = process.name, verb, False
 
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
-        if writes and (process.name, verb) == (self.process, self.verb):
+        if (process.name, verb) == (self.process, self.verb):
             self.verb, self.held = "", True
             await process.environment.sleep(LATE_S)
 
@@ -99,3 +109,23 @@ def test_a_run_that_was_parked_and_claimed_again_stays_in_memory() -> None:
         world.loop.run_for(LATE_S)
         world.run(send(NewSignal("w", go.name, "second", b'"wards"')), two)
         assert world.run(run.result(timeout=20)) == "onwards"
+
+
+def test_a_run_that_continues_as_new_gets_its_signals_in_their_order() -> None:
+    """A signal that the code has not waited for is delivered again to the next generation. What a node asked for before
+    that, and hears of later, does not have it: so it must not be delivered before it."""
+    late = Late()
+    with World(faults=late, config=Config(lease_s=600.0, poll_s=0.1)) as world:
+        one, two = world.process("one"), world.process("two", roles=())
+        world.run(one.open())
+        world.run(two.open())
+        run = world.run(one.start(in_turn.using(id="w"), []))
+        send = two.store.operators.send_signal
+        for text in ("first", "second"):
+            world.run(send(NewSignal("w", go.name, text, f'"{text}"'.encode())), two)
+        world.loop.run_for(0.5)
+        late.next_answer(one, "undelivered")
+        world.run(send(NewSignal("w", go.name, "third", b'"third"')), two)
+        world.loop.run_for(LATE_S / 4)
+        assert late.held, "the node has asked for the third signal, and has not got the answer"
+        assert world.run(run.result(timeout=20)) == ["first", "second", "third"]

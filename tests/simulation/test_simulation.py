@@ -13,10 +13,18 @@ from contextlib import ExitStack
 import pytest
 from msgspec import structs
 
-from tests.simulation import endings, invariants, matrix
+from tests.simulation import endings, invariants, matrix, remembered
 from tests.simulation.ledger import Book
 from tests.simulation.mutants import MUTANTS, Mutant, sql
-from tests.simulation.runner import REACHED_WITHIN, NotAsPlanted, hunt, play, replay_command
+from tests.simulation.runner import (
+    REACHED_WITHIN,
+    NotAsPlanted,
+    Survived,
+    hunt,
+    play,
+    replay_command,
+    seeds_for,
+)
 from tests.simulation.schedule import Schedule, decoded, encoded, kept_schedules
 from tests.simulation.simulation import CHECK_RAISED, Simulation, replay, simulate
 
@@ -104,8 +112,25 @@ def test_an_exception_in_a_check_at_the_end_is_a_failure_of_the_seed(monkeypatch
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_dies(mutant: Mutant) -> None:
     """A planted bug is found within its number of seeds."""
-    count, broken = hunt(mutant)
-    assert count <= mutant.within, broken
+    found = hunt(mutant, remembered.SEEDS.get(mutant.name))
+    assert found.number <= mutant.within, found
+
+
+def test_the_likely_seed_is_tried_first_and_the_others_if_it_is_not_the_one() -> None:
+    """The seeds are those that count, whatever is remembered. A seed beyond them is not tried."""
+
+    def nothing(stack: ExitStack) -> None:
+        pass
+
+    harmless = Mutant("harmless", "nothing is wrong", nothing, within=4)
+    assert list(seeds_for(harmless, 2)) == [(3, 2), (1, 0), (2, 1), (4, 3)]
+    assert list(seeds_for(harmless, 9)) == list(seeds_for(harmless)) == [(1, 0), (2, 1), (3, 2), (4, 3)]
+    with pytest.raises(Survived, match="nothing is wrong"):
+        hunt(harmless, likely=2)
+
+
+def test_only_seeds_of_mutants_are_remembered() -> None:
+    assert remembered.SEEDS.keys() <= {mutant.name for mutant in MUTANTS}
 
 
 def test_each_invariant_has_a_mutant_of_its_own_or_a_reason() -> None:
@@ -120,7 +145,7 @@ def test_each_invariant_has_a_mutant_of_its_own_or_a_reason() -> None:
 @pytest.mark.parametrize("invariant", sorted(matrix.OWN))
 def test_an_invariant_finds_its_mutant_with_all_others_switched_off(invariant: str) -> None:
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == matrix.OWN[invariant]]
-    assert matrix.found_alone(mutant, invariant) is not None
+    assert matrix.found_alone(mutant, invariant, remembered.SEEDS.get(mutant.name)) is not None
 
 
 @pytest.mark.parametrize("seed", [7, 41, 100, 240])

@@ -14,7 +14,9 @@ import asyncpg
 import msgspec
 
 from holdfast import codec
+from holdfast.adaptation import LimitLook, Move
 from holdfast.breaker import BreakerChange
+from holdfast.errors import WrongState
 from holdfast.model import (
     CANCEL,
     UNDO,
@@ -25,13 +27,18 @@ from holdfast.model import (
     BackfillState,
     BreakerState,
     ChildUndo,
+    ComposedRow,
     Declaration,
     Failure,
     FireFate,
+    Gathering,
     HoldScope,
     Level,
     LogPart,
     NewAlert,
+    NewEvent,
+    NewHook,
+    NewRun,
     NewSchedule,
     NewSignal,
     NewToken,
@@ -40,15 +47,24 @@ from holdfast.model import (
     ScheduleRow,
     ScheduleState,
     StepState,
+    Trigger,
     TwinState,
     undo_key,
 )
+from holdfast.occasions import Composition, Due, Group, Part
+from holdfast.questions import Answerer
+from holdfast.queues import LimitKey, Queue, QueueKey
 from holdfast.store.acts import NewAct
 from holdfast.store.alerts import ALERTS
 from holdfast.store.answers import Observation, Route
+from holdfast.store.asks import GivenAnswer
+from holdfast.store.callbacks import GivenResult
 from holdfast.store.claims import StepClaim
 from holdfast.store.database import LEADER, Session, StoreCall
+from holdfast.store.events import Arrival, EventWait, write_triggers
 from holdfast.store.forks import ForkRequest
+from holdfast.store.limits import LimitLoad
+from holdfast.store.occasions import DueTime, write_composed
 from holdfast.store.operations import (
     BeginUndo,
     Close,
@@ -61,11 +77,14 @@ from holdfast.store.operations import (
     Save,
     Start,
 )
-from holdfast.store.remotes import NewTurn
+from holdfast.store.remotes import NewTurn, TwinClaim
 from holdfast.store.schedules import DeclaredSet, NewBackfill
+from holdfast.store.seals import TABLES, Table, Values, reseal
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
+from holdfast.store.views import View
+from holdfast.store.walk import Turns
 from holdfast.times import Plan
 from holdfast.times.backfill import Filled
 from holdfast.times.decision import Decision, FireChange, NewFire
@@ -77,8 +96,12 @@ from tests.store.made import (
     B,
     C,
     D,
+    ask_step,
+    asked,
+    asks_people,
     begin,
     call,
+    callback_steps,
     child,
     closing,
     delivered,
@@ -114,6 +137,11 @@ INSERT INTO holdfast.workflows (namespace, name, version, code, origin, digest, 
 INSERT INTO holdfast.journal (actor, verb, note) VALUES ('ann', 'hold', 'long ago');
 INSERT INTO holdfast.tokens (id, name, role, namespaces, can, payloads, made_by, made_at, digest)
     VALUES ('token-2', 'ci', 'viewer', '["default"]', '[]', true, 'ann', clock_timestamp(), 'digest');
+INSERT INTO holdfast.sessions (digest, token, token_digest, made_at, expires_at)
+    SELECT digest::bytea, 'token-2', 'digest', clock_timestamp(), clock_timestamp() + make_interval(secs => lasts)
+    FROM (VALUES ('session-2', 600), ('session-3', -600)) AS made (digest, lasts);
+INSERT INTO holdfast.views (holder, namespace, name, query, saved_at)
+    VALUES ('token-2', 'default', 'bad ones', 'state=failed', clock_timestamp());
 INSERT INTO holdfast.schedules (name, origin, workflow, version, input, digest, plan, state, cursor, next_at, tzdata, created_at)
     SELECT name, origin, 'shop.nightly', '1', '{}', 'd', '{"times":"2090-01-01"}', state, to_timestamp(1.6e9),
            to_timestamp(next_at), '2000a', clock_timestamp()
@@ -126,7 +154,40 @@ INSERT INTO holdfast.fires (schedule, at, fate, run_id, decided_at, last_at, end
 INSERT INTO holdfast.backfills (id, schedule, from_at, to_at, newest_first, most, again, actor, created_at, state, ended_at) VALUES
     ('fill-1', 'due', to_timestamp(1e9), to_timestamp(1.2e9), false, 3, 'all', 'ann', clock_timestamp(), 'running', NULL),
     ('fill-0', 'due', to_timestamp(1e9), to_timestamp(1.2e9), false, 3, 'all', 'ann', clock_timestamp(), 'done', clock_timestamp());
+INSERT INTO holdfast.asks (id, namespace, run_id, n, workflow, state, question, form, show, quorum, not_by, plan, asked_at, ended_at)
+    VALUES ('ask-old', 'default', 'old-1', 1, 'shop.order', 'answered', '?', '{}', 'null', 1, '[]', '{}', clock_timestamp(),
+            clock_timestamp());
+INSERT INTO holdfast.ask_people (ask, who, since, through, value, answered_at) VALUES
+    ('ask-old', 'person:ann', clock_timestamp(), 'asked', 'true', clock_timestamp());
 INSERT INTO holdfast.declared (origin, digest, body, first_seen) VALUES ('shop', 'before', '[]', clock_timestamp());
+INSERT INTO holdfast.event_paths (namespace, type, path) VALUES ('default', 'paid', 'subject');
+INSERT INTO holdfast.events (namespace, source, id, type, data, subject, received_at) VALUES
+    ('default', 'bank', 'e0', 'paid', '1', 'o1', clock_timestamp()),
+    ('default', 'bank', 'e-old', 'paid', '1', 'o1', clock_timestamp() - interval '10 days');
+INSERT INTO holdfast.event_keys (namespace, type, path, value, received_at, source, id)
+    SELECT namespace, type, 'subject', subject, received_at, source, id FROM holdfast.events;
+INSERT INTO holdfast.event_takers (namespace, source, id, run_id, wait, received_at)
+    SELECT namespace, source, id, 'gone', '', received_at FROM holdfast.events WHERE id = 'e-old';
+INSERT INTO holdfast.triggers (namespace, type, name, origin, version, parameter) VALUES
+    ('default', 'paid', 'shop.ship', 'shop', '1', 'order'), ('default', 'gone', 'shop.ship', 'shop', '1', 'order');
+INSERT INTO holdfast.composed (name, namespace, workflow, version, body, digest, origin)
+    SELECT name, 'default', 'shop.report', '1', '{"needs":{"is":"group","need":"all","of":[{"is":"part","name":"paid","type":"paid"},'
+           '{"is":"part","name":"file","type":"file"},{"is":"part","name":"time","times":{"times":"1h"}}]},"by":"subject",'
+           '"within_s":60.0,"otherwise":"alert","parameter":"arrived"}', 'd1', 'shop'
+    FROM (VALUES ('report'), ('dropped')) made(name);
+INSERT INTO holdfast.composed_types (namespace, type, name) VALUES ('default', 'paid', 'report'), ('default', 'file', 'report');
+INSERT INTO holdfast.composed_times (name, part, plan, cursor, next_at) VALUES
+    ('report', '$time:time', '{"times":"1h"}', 1.6e9, 1.6e9), ('dropped', '$time:time', '{"times":"1h"}', 1.6e9, 3.7e9);
+INSERT INTO holdfast.occasions (id, namespace, trigger_name, value, state, digest, opened_at, ends_at, ended_at) VALUES
+    ('report@when:o1', 'default', 'report', 'o1', 'open', 'd1', 3.6e9, 3.6e9 + 60, NULL),
+    ('report@when:o2', 'default', 'report', 'o2', 'open', 'd0', 1.6e9, 1.6e9 + 60, NULL),
+    ('report@when:o3', 'default', 'report', 'o3', 'started', 'd1', 1.0e9, 1.0e9, 1.0e9),
+    ('gone@when:o4', 'default', 'gone', 'o4', 'open', 'd1', 1.0e9, 1.0e9, NULL);
+INSERT INTO holdfast.collected (occasion, part, source, id, namespace, at) VALUES
+    ('report@when:o1', 'paid', 'bank', 'e0', 'default', 1.7e9), ('report@when:o1', '$time:time', '', '1', 'default', 1.7e9),
+    ('report@when:o3', 'paid', 'bank', 'e-gone', 'default', 1.0e9);
+INSERT INTO holdfast.hooks (name, namespace, scheme, secret, header, actor, created_at)
+    VALUES ('hook', 'default', 'github', 'secret', 'x-signature', 'ann', clock_timestamp());
 INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n) VALUES ('old-joined', 'joiner', 1), ('done', 'joiner', 2),
     ('old-2', 'old-1', 1);
 INSERT INTO holdfast.signals (run_id, name, key, payload) VALUES ('done', 'paid', 'late', '1'), ('old-1', 'paid', 'late', '1');
@@ -211,6 +272,16 @@ async def _owned_runs(store: Store) -> None:
     await _write(store, report("lone", 1, 1))
     await begin(store, running_call(1), running_call(2), node=C, run=new_run("lost-1"))
     await begin(store, node=C, run=new_run("lost-2"))
+    await asks_people(
+        store,
+        asked(1, id="ask-1"),
+        asked(2, id="ask-2", quorum=2, next_s=0.0, plan='{"escalate":[[0.0,"person:cfo"]]}'),
+        asked(3, id="ask-3", quorum=2, timeout_s=0.001, next_s=0.0, plan='{"timeout_s":0.001}'),
+        run=new_run("asking"),
+    )
+    waits = [callback_steps(n - 1, 0.001 if n == 6 else LONG_S)[1] for n in (2, 4, 6)]
+    await begin(store, *waits, run=new_run("calling"))
+    await _write(store, Hop("calling", 1, begun_waits=[2, 6]))
     await store.operators.send_signal(NewSignal("lost-1", CANCEL, "cancel", b"{}"))
 
 
@@ -220,16 +291,30 @@ async def _waiting_runs(store: Store) -> None:
     await parked(store, call(1), call(2, ready_at=later), run=new_run("ready-1"))
     await parked(store, call(1), call(2, priority=2), run=new_run("ready-2"))
     await parked(store, call(1), call(2), run=new_run("ready-3", priority=1))
+    limits = (
+        LimitKey("limit", 2),
+        LimitKey("rate", 9, per_s=1.0, burst=9),
+        LimitKey("slow-bank", 50, least=1),
+    )
+    (queue,) = await store.queues.number_queues([QueueKey("acme", limits)])
+    await parked(store, *(call(n, queue=queue) for n in (1, 2, 3)), run=new_run("queued"))
     for run_id in ("probe-1", "probe-2", "probe-3"):
         await parked(store, call(1, name="shop.ship", lane=2), run=new_run(run_id))
     for run_id in ("pending-1", "pending-2"):
-        await start(store, new_run(run_id))
+        await start(store, new_run(run_id, due_in_s=60.0))
+    for run_id in ("later-1", "later-2"):
+        await start(store, new_run(run_id, begin_in_s=0.001))
+    await store.gathers.take(_gathered("one", run_id="start-1"))
+    await store.gathers.take(_gathered("one", "quiet", run_id="start-0", parameter=""))
+    await store.gathers.take(_gathered("one", "due", run_id="start-due", first_s=0.001))
     for run_id in ("asleep-1", "asleep-2"):
         await parked(store, timer(1, ENVIRONMENT.now() - 60), run=new_run(run_id))
     await parked(store, running_call(1), call(2), run=new_run("awake-1"))
     await _write(store, report("awake-1", 1, 1))
     await parked(store, wait(1), run=new_run("awake-2"))
     await store.operators.send_signal(NewSignal("awake-2", "paid", "one", b"1"))
+    paid = "$event:paid subject=o1"
+    await parked(store, msgspec.structs.replace(wait(1), name=paid), run=new_run("waits"))
     await parked(store, call(1), run=new_run("held-1"))
     await store.operators.hold("held-1", "ann", "")
 
@@ -352,6 +437,7 @@ def poisoned(run_id: str, n: int, fence: int) -> QuarantineStep:
 OPERATIONS: dict[str, Operation] = {}
 CLAIMS = "what is locked belongs to somebody else's claim, and whoever asks again gets what that one left"
 LEAVES = "somebody is changing the row, and the next pass looks at it again"
+RESEALS = "what was written after the walk had passed is for the next walk"
 
 Call = Callable[[Store, str], Awaitable[Any]]
 
@@ -399,7 +485,8 @@ def logged(attempt: int = 1) -> list[LogPart]:
 
 _add("hop_advances", batch(lambda: Hop(
     "open", 1, outcomes=[succeeded(1, 1, 1), delivered(6, 2)], issued=[call(8), running_call(9)], progress=HALF,
-    published='{"a": 1}', effects=[(8, "an effect")], kept_n=1), node=A))  # fmt: skip
+    published='{"a": 1}', effects=[(8, "an effect")], placed=[(8, 1)], promised=[(8, 60.0)], kept_n=1), node=A))  # fmt: skip
+_add("hop_queues", batch(lambda: Hop("open", 1, issued=[call(8, queue=Queue(16, ((1, 1),)))]), node=A))
 _add("hop_delivers", batch(lambda: Hop("lone", 1, outcomes=[delivered(1, 1)]), node=A))
 _add("hop_hears", batch(lambda: Hop(
     "open", 1, signals=[(1, 1), (2, 2)], set_aside=[(2, "why")], ended=[(3, 1, b"1", ENVIRONMENT.now())],
@@ -521,6 +608,11 @@ async def claim_runs(store: Store, node: str) -> Any:
 
 
 @operation(CLAIMS)
+async def walk_runs(store: Store, node: str) -> Any:
+    return await store.schedulers.claim_runs(node, SERVED, 100, turns=Turns())
+
+
+@operation(CLAIMS)
 async def claim_two_runs(store: Store, node: str) -> Any:
     return await store.schedulers.claim_runs(node, SERVED, 2)
 
@@ -549,6 +641,61 @@ async def fire_timers(store: Store, node: str) -> Any:
 @operation(CLAIMS)
 async def fire_one_timer(store: Store, node: str) -> Any:
     return await store.schedulers.fire_timers(1)
+
+
+@operation(CLAIMS)
+async def admit_runs(store: Store, node: str) -> Any:
+    return await store.schedulers.admit_runs(100)
+
+
+def _gathered(value: str, key: str = "k", run_id: str | None = None, **more: Any) -> NewRun:
+    raw = msgspec.json.encode({"pages": [value]})
+    gather = Gathering(key, LONG_S, LONG_S, LONG_S, 3, "pages")
+    return new_run(
+        run_id, input=raw, digest=codec.digest(raw), gather=msgspec.structs.replace(gather, **more)
+    )
+
+
+@operation()
+async def take_start(store: Store, node: str) -> Any:
+    """The run of the key takes it."""
+    return await store.gathers.take(_gathered("two", run_id="start-2"))
+
+
+@operation()
+async def take_last_start(store: Store, node: str) -> Any:
+    """With this start the batch has enough items, and begins."""
+    return await store.gathers.take(_gathered("three", run_id="start-3", size=2))
+
+
+@operation()
+async def take_first_start(store: Store, node: str) -> Any:
+    """A key that nobody has started for."""
+    return await store.gathers.take(_gathered("one", "other", run_id="start-4"))
+
+
+@operation()
+async def take_debounced_start(store: Store, node: str) -> Any:
+    return await store.gathers.take(_gathered("two", "quiet", run_id="start-5", parameter=""))
+
+
+@operation()
+async def take_start_again(store: Store, node: str) -> Any:
+    """Another key, and an id that was taken before, or that another run has."""
+    return [
+        await store.gathers.take(_gathered("one", "new", run_id="start-1")),
+        await store.gathers.take(_gathered("one", "newer", run_id="pending-1")),
+    ]
+
+
+@operation()
+async def cancel_gathered(store: Store, node: str) -> Any:
+    return await store.operators.cancel_run("start-1", "ann", "")
+
+
+@operation()
+async def cancel_before_it_begins(store: Store, node: str) -> Any:
+    return await store.operators.cancel_run("later-1", "ann", "")
 
 
 @operation(CLAIMS)
@@ -584,6 +731,69 @@ async def claim_one_step(store: Store, node: str) -> Any:
 @operation(CLAIMS)
 async def claim_steps_of_runs(store: Store, node: str) -> Any:
     return await store.agents.claim_steps(node, LANES, 100, runs=["ready-1", "awake-1"])
+
+
+@operation(CLAIMS)
+async def walk_steps(store: Store, node: str) -> Any:
+    return await store.agents.claim_steps(node, LANES, 100, suspect_losses=2, suspects=1, turns=Turns())
+
+
+@operation(CLAIMS)
+async def walk_steps_of_runs(store: Store, node: str) -> Any:
+    return await store.agents.claim_steps(node, LANES, 100, runs=["ready-1", "queued"], turns=Turns())
+
+
+@operation(CLAIMS)
+async def walk_probes(store: Store, node: str) -> Any:
+    return await store.gates.claim_probes(node, "bank", LANES, 100, turns=Turns())
+
+
+@operation()
+async def make_queues(store: Store, node: str) -> Any:
+    limits = (
+        LimitKey("limit", 4),
+        LimitKey("rate", 9, per_s=1.0, burst=9),
+        LimitKey("new", 1),
+        LimitKey("slow-bank", 40, least=2),
+    )
+    return await store.queues.number_queues([QueueKey("acme", limits)])
+
+
+@operation()
+async def queue_run(store: Store, node: str) -> Any:
+    return await store.schedulers.queue_run("bare", 1, Queue(16, ((1, 1),), ("limit",)))
+
+
+@operation()
+async def start_limited(store: Store, node: str) -> Any:
+    (queue,) = await store.queues.number_queues([QueueKey("", (LimitKey("alone", 1),))])
+    return await store.limits.start_limited(new_run("limited", full="replace", queue=queue))
+
+
+@operation()
+async def set_fair(store: Store, node: str) -> Any:
+    return await store.queues.set_fair("acme", 3, "ann", "")
+
+
+@operation()
+async def set_limit(store: Store, node: str) -> Any:
+    return await store.limits.set_limit("limit", 2, "ann", "")
+
+
+@operation()
+async def set_adaptive_limit(store: Store, node: str) -> Any:
+    return await store.limits.set_limit("slow-bank", None, "ann", "")
+
+
+@operation()
+async def observe_limits(store: Store, node: str) -> Any:
+    return await store.limits.observe_limits([LimitLoad(3, 4, 1, 0.5), LimitLoad(1, 1, 0, 0.1)])
+
+
+@operation()
+async def move_limits(store: Store, node: str) -> Any:
+    row = LimitLook(3, "slow-bank", 5, 1, 50, None, 0, 0, 0.0, 0)
+    return await store.limits.move_limits(EPOCH, [(row, Move(7, 0.2, "well"))])
 
 
 @operation(CLAIMS)
@@ -722,6 +932,12 @@ async def claim_remote(store: Store, node: str) -> Any:
 
 
 @operation()
+async def claim_remote_twins(store: Store, node: str) -> Any:
+    """Both claim twins in the same turn of one node: one of them takes them."""
+    return await store.remotes.claim(E, 1, [], [TwinClaim(LANES, 2)])
+
+
+@operation()
 async def begin_turns(store: Store, node: str) -> Any:
     return await store.remotes.begin_turns([NewTurn(E, 7, LONG_S, []), NewTurn(A, 1, LONG_S, None)])
 
@@ -756,6 +972,132 @@ async def revoke_token(store: Store, node: str) -> Any:
 @operation()
 async def use_token(store: Store, node: str) -> Any:
     return await store.tokens.use_token("token-2")
+
+
+@operation()
+async def add_session(store: Store, node: str) -> Any:
+    """Both parties draw the same secret, which chance does not do; and both remove what has expired."""
+    return await store.sessions.add_session(b"session-1", "token-2", node.encode(), LONG_S)
+
+
+@operation()
+async def end_session(store: Store, node: str) -> Any:
+    return await store.sessions.end_session(b"session-2")
+
+
+@operation()
+async def save_view(store: Store, node: str) -> Any:
+    """In place of one of the same name; and those of tokens that are no longer good go."""
+    return await store.views.save_view("token-2", "default", View("bad ones", f"error={node}"), 50)
+
+
+@operation()
+async def save_another_view(store: Store, node: str) -> Any:
+    return await store.views.save_view("token-2", "default", View("late", f"error={node}"), 50)
+
+
+@operation()
+async def remove_view(store: Store, node: str) -> Any:
+    return await store.views.remove_view("token-2", "default", "bad ones")
+
+
+# Asks.
+
+_add("hop_asks", batch(lambda: Hop("open", 1, issued=[ask_step(8)], asks=[asked(8, id="ask-8")]), node=A))
+_add("hop_withdraws", batch(lambda: Hop("asking", 1, dropped=[1, 2, 3], withdrawn=[1, 2, 3]), node=A))
+
+
+async def _answered(store: Store, ask: str, node: str) -> str:
+    given = GivenAnswer(Answerer(f"person:{node}", frozenset({"team:finance"})), b"true", "", node)
+    try:
+        return str((await store.asks.answer(ask, given)).seen.row.state)
+    except WrongState:
+        return "late"
+
+
+@operation()
+async def answer_ask(store: Store, node: str) -> Any:
+    return await _answered(store, "ask-1", node)
+
+
+@operation()
+async def answer_ask_of_two(store: Store, node: str) -> Any:
+    return await _answered(store, "ask-2", node)
+
+
+@operation()
+async def delegate_ask(store: Store, node: str) -> Any:
+    by = Answerer(f"person:{node}", frozenset({"team:finance"}))
+    try:
+        await store.asks.delegate("ask-2", by, "person:dan", note="", actor=node)
+    except WrongState:
+        return "late"
+    return "handed over"
+
+
+@operation()
+async def add_first_signing_key(store: Store, node: str) -> Any:
+    return await store.signing_keys.certain_keys(node.encode()[:1] * 32)
+
+
+@operation()
+async def escalate_ask(store: Store, node: str) -> Any:
+    return await store.asks.mind_ask(EPOCH, "ask-2")
+
+
+@operation()
+async def expire_ask(store: Store, node: str) -> Any:
+    return await store.asks.mind_ask(EPOCH, "ask-3")
+
+
+# Callbacks.
+
+_add(
+    "hop_calls_back",
+    batch(lambda: Hop("open", 1, issued=callback_steps(8, LONG_S)[1:], begun_waits=[9]), node=A),
+)
+_add("hop_begins_wait", batch(lambda: Hop("calling", 1, begun_waits=[4]), node=A))
+_add("hop_drops_callbacks", batch(lambda: Hop("calling", 1, dropped=[2, 4, 6]), node=A))
+
+
+async def _called_back(store: Store, n: int, node: str) -> str:
+    try:
+        return str(await store.callbacks.answer("calling", n, GivenResult(b"7", None, node)))
+    except WrongState:
+        return "late"
+
+
+@operation()
+async def answer_callback(store: Store, node: str) -> Any:
+    return await _called_back(store, 2, node)
+
+
+@operation()
+async def answer_early(store: Store, node: str) -> Any:
+    return await _called_back(store, 4, node)
+
+
+@operation()
+async def answer_late(store: Store, node: str) -> Any:
+    return await _called_back(store, 6, node)
+
+
+@operation()
+async def extend_callback(store: Store, node: str) -> Any:
+    try:
+        return await store.callbacks.extend("calling", 2) is not None
+    except WrongState:
+        return "late"
+
+
+@operation(LEAVES)
+async def expire_callbacks(store: Store, node: str) -> Any:
+    return await store.callbacks.expire_callbacks(EPOCH, 10)
+
+
+@operation()
+async def set_setting(store: Store, node: str) -> Any:
+    return await store.settings.set_setting("public_url", f"https://{node}.example")
 
 
 # Schedules.
@@ -869,6 +1211,160 @@ async def register_with_schedules(store: Store, node: str) -> Any:
     )
 
 
+def event(name: str, *starts: str, type: str = "paid", subject: str = "o1") -> Arrival:
+    """Return an event, and the runs that it starts."""
+    return Arrival(
+        NewEvent("default", "bank", name, type, b'{"cents":1}', subject), [new_run(one) for one in starts]
+    )
+
+
+@operation()
+async def emit(store: Store, node: str) -> Any:
+    """An event that starts a run, and wakes one."""
+    return await store.events.emit([event("e1", "by-event")], node)
+
+
+@operation()
+async def emit_known(store: Store, node: str) -> Any:
+    """An event that came before, beside a new one that nobody takes."""
+    return await store.events.emit([event("e0", "not-again"), event("e2", type="unheard")], node)
+
+
+@operation()
+async def catch_up(store: Store, node: str) -> Any:
+    """A run that waits looks for what came before."""
+    return await store.events.catch_up([EventWait("waits", "$event:paid subject=o1")])
+
+
+@operation()
+async def catch_up_by_a_new_path(store: Store, node: str) -> Any:
+    return await store.events.catch_up([EventWait("waits", "$event:paid data.cents=1")])
+
+
+@operation()
+async def reconcile_triggers(store: Store, node: str) -> Any:
+    lines = [
+        Trigger("default", "paid", "shop.ship", "2", "order"),
+        Trigger("default", "sent", "shop.ship", "2", "order"),
+    ]
+    return await store.events.reconcile_triggers(EPOCH, DeclaredSet("shop", "now", write_triggers(lines)))
+
+
+@operation()
+async def register_with_triggers(store: Store, node: str) -> Any:
+    lines = write_triggers([Trigger("default", "made", "shop.make", "1", "order")])
+    return await store.nodes.register(
+        "node-h",
+        host="h",
+        pid=8,
+        roles="scheduler",
+        offers=json.dumps({"triggers": ["on", "off"]}),
+        capacity=1,
+        lease_s=LONG_S,
+        triggers=[DeclaredSet("shop", "on", lines), DeclaredSet("other", "off", "[]")],
+    )
+
+
+def part(name: str, type: str, subject: str = "o1") -> Arrival:
+    """Return an event that arrives at an occasion."""
+    event = NewEvent("default", "bank", name, type, b"1", subject)
+    return Arrival(event, collects=["report"])
+
+
+@operation()
+async def emit_last_part(store: Store, node: str) -> Any:
+    """The last part of an occasion: its run starts."""
+    return await store.events.emit([part("p1", "file")], node)
+
+
+@operation()
+async def emit_other_part(store: Store, node: str) -> Any:
+    """A newer event of a part that is there already, one for a new occasion, and one that is too late."""
+    batch = [part("p2", "paid"), part("p3", "file", "o9"), part("p4", "file", "o3")]
+    return await store.events.emit(batch, node)
+
+
+@operation()
+async def arrive(store: Store, node: str) -> Any:
+    """A time arrives at its occasion."""
+    due = DueTime("report", "$time:time", '{"times":"1h"}', 1.6e9, 1.6e9)
+    return await store.occasions.arrive(EPOCH, [(due, Due([1.6e9 + 3600], 1.6e9 + 3600, 3.7e9, 1))])
+
+
+@operation()
+async def judge_occasions(store: Store, node: str) -> Any:
+    """Occasions whose time is over, of a trigger that has changed, and of one that is gone."""
+    return await store.occasions.judge_occasions(
+        EPOCH, ["report@when:o1", "report@when:o2", "gone@when:o4", "report@when:o3"]
+    )
+
+
+@operation()
+async def start_occasion(store: Store, node: str) -> Any:
+    """An operator lets it start without what is missing."""
+    return await store.occasions.start_occasion("report@when:o1", node, "now")
+
+
+@operation()
+async def drop_occasion(store: Store, node: str) -> Any:
+    return await store.occasions.drop_occasion("report@when:o1", node, "")
+
+
+def composed(name: str, **more: Any) -> ComposedRow:
+    needs = Group("all", (Part("paid", "paid"), Part("time", times=Plan("2h"))))
+    body = msgspec.json.encode(Composition(needs, "subject", 60.0, "skip", "arrived", **more)).decode()
+    return ComposedRow(name, "default", "shop.report", "2", body, "d2", "shop")
+
+
+@operation()
+async def reconcile_composed(store: Store, node: str) -> Any:
+    """One trigger is changed, one removed, and one added."""
+    rows = [composed("report"), composed("added", priority=3)]
+    return await store.occasions.reconcile_composed(EPOCH, DeclaredSet("shop", "now", write_composed(rows)))
+
+
+@operation()
+async def register_with_composed(store: Store, node: str) -> Any:
+    return await store.nodes.register(
+        "node-k",
+        host="h",
+        pid=9,
+        roles="scheduler",
+        offers=json.dumps({"composed": ["new", "off"]}),
+        capacity=1,
+        lease_s=LONG_S,
+        composed=[
+            DeclaredSet("shop", "new", write_composed([composed("report")])),
+            DeclaredSet("other", "off", "[]"),
+        ],
+    )
+
+
+@operation()
+async def forget_occasions(store: Store, node: str) -> Any:
+    return await store.retention.forget_occasions(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_events(store: Store, node: str) -> Any:
+    return await store.retention.forget_events(EPOCH, late(), 100)
+
+
+@operation()
+async def add_hook(store: Store, node: str) -> Any:
+    return await store.hooks.add_hook(NewHook("new", "default", "github", b"secret", "x-signature"), node)
+
+
+@operation()
+async def rotate_hook(store: Store, node: str) -> Any:
+    return await store.hooks.rotate_hook("hook", node.encode(), 60.0, node)
+
+
+@operation()
+async def remove_hook(store: Store, node: str) -> Any:
+    return await store.hooks.remove_hook("hook", node)
+
+
 @operation()
 async def forget_fires(store: Store, node: str) -> Any:
     return await store.retention.forget_fires(EPOCH, late(), 100)
@@ -977,6 +1473,15 @@ async def raise_alerts(store: Store, node: str) -> Any:
 
 
 @operation()
+async def raise_late(store: Store, node: str) -> Any:
+    late = [
+        NewAlert(AlertKind.RUN_LATE, Level.WARNING, f"late:{run}", "why", run)
+        for run in ("pending-1", "done")
+    ]
+    return await store.alerts.raise_late(EPOCH, [(one, None) for one in late])
+
+
+@operation()
 async def clear_alerts(store: Store, node: str) -> Any:
     return await store.alerts.clear_alerts(EPOCH, [1, 2])
 
@@ -1033,6 +1538,11 @@ async def forget_nodes(store: Store, node: str) -> Any:
 @operation()
 async def forget_journal(store: Store, node: str) -> Any:
     return await store.retention.forget_journal(EPOCH, late(), 100)
+
+
+@operation()
+async def set_graphs(store: Store, node: str) -> Any:
+    return await store.workflows.set_graphs([("default", "shop.old", "1", "d", f'{{"by": "{node}"}}')])
 
 
 @operation()
@@ -1169,7 +1679,9 @@ async def retry_run(store: Store, node: str) -> Any:
 
 @operation()
 async def fork_run(store: Store, node: str) -> Any:
-    return (await store.operators.fork_run("failed-1", ForkRequest(input=b"{}", id="forked"), "ann")).id
+    return (
+        await store.operators.fork_run("failed-1", ForkRequest(input=b"{}", digest=b"d", id="forked"), "ann")
+    ).id
 
 
 @operation()
@@ -1217,3 +1729,61 @@ async def _resolve(store: Store, act: str, run_id: str | None) -> int:
         act, fingerprint="print", run_id=run_id, before=ENVIRONMENT.now() + LONG_S, result=b"7", actor="ann", note="",
         limit=100,
     )  # fmt: skip
+
+
+# --- seals ------------------------------------------------------------------------------------------------------------
+
+
+def _sealed(table: Table, values: Values) -> Values:
+    """Give every payload and digest of a row the same value, which shows that it was changed."""
+    return tuple(None if one is None else b'{"pages": ["sealed"]}' for one in values)
+
+
+async def _reseal(store: Store, name: str) -> None:
+    (table,) = (table for table in TABLES if table.name == name)
+    await reseal(store.seals, table, _sealed, batch=100, seen=lambda read, changed: None)
+
+
+@operation(RESEALS)
+async def reseal_runs(store: Store, node: str) -> Any:
+    await _reseal(store, "runs")
+
+
+@operation(RESEALS)
+async def reseal_steps(store: Store, node: str) -> Any:
+    await _reseal(store, "steps")
+
+
+@operation(RESEALS)
+async def reseal_signals(store: Store, node: str) -> Any:
+    await _reseal(store, "signals")
+
+
+@operation(RESEALS)
+async def reseal_asks(store: Store, node: str) -> Any:
+    await _reseal(store, "asks")
+
+
+@operation(RESEALS)
+async def reseal_answers(store: Store, node: str) -> Any:
+    await _reseal(store, "ask_people")
+
+
+@operation(RESEALS)
+async def reseal_logs(store: Store, node: str) -> Any:
+    await _reseal(store, "logs")
+
+
+@operation(RESEALS)
+async def reseal_events(store: Store, node: str) -> Any:
+    await _reseal(store, "events")
+
+
+@operation()
+async def add_digest_key(store: Store, node: str) -> Any:
+    await store.seals.add_digest_key(b"first")
+
+
+@operation()
+async def reseal_digest_key(store: Store, node: str) -> Any:
+    return await store.seals.reseal_digest_key(b"first", b"second")

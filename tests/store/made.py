@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
-from holdfast.model import NewRun, Outcome, RunState, StepKind, StepRow, StepState
+from holdfast.model import NewAsk, NewRun, Outcome, RunState, StepKind, StepRow, StepState
 from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep, Reclaimed, SeenNode
 from holdfast.store.database import Session, StoreCall
 from holdfast.store.heart import Order, renewer
@@ -203,3 +203,57 @@ async def reclaim(
 async def end_overdue(store: Store, epoch: int, grace_s: float, limit: int = 100) -> int:
     remedy = partial(verdicts.remedy_of, verdicts.overdue(), ENVIRONMENT.random, DEFAULT)
     return await store.leader.end_overdue(epoch, grace_s, remedy, limit)
+
+
+def asked(n: int = 1, **more: Any) -> NewAsk:
+    """A question of the step `n`: a team is asked for a yes or no."""
+    values: dict[str, Any] = {
+        "id": new_id(),
+        "namespace": "default",
+        "workflow": WORKFLOW,
+        "n": n,
+        "question": "Ship it?",
+        "form": '{"type": "boolean"}',
+        "show": "null",
+        "quorum": 1,
+        "not_by": "[]",
+        "plan": "{}",
+        "timeout_s": None,
+        "next_s": None,
+        "who": ("team:finance",),
+    }
+    return NewAsk(**values | more)
+
+
+def ask_step(n: int = 1) -> NewStep:
+    return NewStep(n, f"ask-{n}", StepKind.ASK, "ask", 0, StepState.WAITING)
+
+
+def callback_steps(n: int = 1, expires_s: float | None = None) -> list[NewStep]:
+    """A request, which has been made, and its callback. The result is a whole number."""
+    request = NewStep(n, f"request:pay-{n}", StepKind.CALL, "shop.pay", 1, StepState.READY)
+    waits = NewStep(n + 1, f"pay-{n}", StepKind.CALLBACK, "shop.pay", 0, StepState.WAITING)
+    waits.input, waits.timeout_s = b'{"type":"integer"}', expires_s
+    return [request, waits]
+
+
+async def calls_back(
+    store: Store, *, run: NewRun | None = None, node: str = A, expires_s: float | None = None
+) -> str:
+    """Begin a run that waits for a callback, with the number 2. Return its id."""
+    run = run or new_run()
+    hop = Hop(
+        run.id, 1, begin=run, begun_at=await store.now(), issued=callback_steps(1, expires_s), begun_waits=[2]
+    )
+    assert await store.batches.commit(node, [hop]) == [Answer.ACCEPTED]
+    return run.id
+
+
+async def asks_people(store: Store, *asks: NewAsk, run: NewRun | None = None, node: str = A) -> str:
+    """Begin a run that asks people. Return its id."""
+    run, asks = run or new_run(), asks or (asked(),)
+    hop = Hop(
+        run.id, 1, begin=run, begun_at=await store.now(), issued=[ask_step(one.n) for one in asks], asks=asks
+    )
+    assert await store.batches.commit(node, [hop]) == [Answer.ACCEPTED]
+    return run.id

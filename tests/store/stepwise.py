@@ -39,6 +39,8 @@ LOCKS = re.compile(
 """What a statement contains that writes rows, or locks them."""
 PATIENCE_S = 10.0
 """After this time two operations wait for each other, or for something that never comes."""
+NUMBERS = {"id", "number", "queue", "limits", "rates", "limit_a", "limit_b", "limit_c"}
+"""Columns and fields that have numbers of rows. A number is used up even if the row was there already."""
 FIRST_NEW_ID = 1000
 """The database numbers new rows from here on, so that a test distinguishes them from those that were prepared."""
 
@@ -304,9 +306,9 @@ class World:
         return {row for row, _ in after - before}
 
     async def one_after_the_other(
-        self, first: Operation, second: Operation, *, turned: bool = False, again: bool = False
+        self, first: Operation, second: Operation, *, turned: bool = False, again: int | None = None
     ) -> Seen:
-        """Execute one operation and then the other. `turned`: the second one comes first. `again`: the second one is
+        """Execute one operation and then the other. `turned`: the second one comes first. `again`: this one of the two is
         executed once more at the end, as whoever asks for work does."""
         await self.restore()
         one, two = self.parties
@@ -314,8 +316,9 @@ class World:
         order = [(1, two, second), (0, one, first)] if turned else [(0, one, first), (1, two, second)]
         for place, party, operation in order:
             answers[place] = await party.answer(operation, Course())
-        if again:
-            answers[1] = added(answers[1], await two.answer(second, Course()))
+        if again is not None:
+            party, operation = ((one, first), (two, second))[again]
+            answers[again] = added(answers[again], await party.answer(operation, Course()))
         return await self.seen(*answers)
 
     async def interleaved(
@@ -384,15 +387,17 @@ class Plain:
         if isinstance(value, Mapping):
             return {key: self.value(one, key) for key, one in value.items()}
         if isinstance(value, tuple):
-            return tuple(self.value(one) for one in value)
+            return tuple(self.value(one, name) for one in value)
         if isinstance(value, list):
             return sorted((self.value(one) for one in value), key=repr)
         if isinstance(value, float) and value > 1e9:
             return self.time(value)
-        if isinstance(value, int) and name == "id" and value >= FIRST_NEW_ID:
+        if isinstance(value, int) and name in NUMBERS and value >= FIRST_NEW_ID:
             return "new"
+        if isinstance(value, str) and name in ("limits", "rates"):
+            return re.sub(r"\b\d{4,}\b", "new", value)
         if isinstance(value, str):
-            return re.sub(r"\b\d{10}\.\d+", "a time", value)
+            return re.sub(r"\b\d{10}(\.\d+)?\b", "a time", value)
         return value
 
 

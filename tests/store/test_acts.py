@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.config import DEFAULT
+from holdfast.desk.plans import RETRIED, RETRIED_NOW, RETRIED_UNDOS, Tally, kind_of
 from holdfast.model import CANCEL, ActOptions, ActRow, ActState, ActVerb, Fate, NewSignal, RunState
-from holdfast.plans import RETRIED, RETRIED_NOW, RETRIED_UNDOS, Tally, kind_of
 from holdfast.store.acts import NewAct
 from holdfast.store.operations import Hop
 from holdfast.store.reads import RunFilter
@@ -240,6 +240,20 @@ async def test_an_act_whose_lease_ran_out_is_taken_over(store: Store) -> None:
     act = await carry_out(store, second)
     assert act is not None
     assert (act.state, act.done) == (ActState.DONE, 4)
+
+
+async def test_each_batch_renews_the_lease_of_the_act(store: Store) -> None:
+    """Whoever is at work on it keeps it, however long it takes in all."""
+    for number in range(3):
+        await failed(store, f"r{number}")
+    await plan(store, "retry")
+    fence = await begun(store, lease_s=0.0)
+    assert await store.acts.idle_acts(9) == [ACT]
+    await carry_out(store, fence, limit=1)
+    assert await store.acts.idle_acts(9) == []
+    assert await store.acts.take_act(ACT, "you", LONG_S) is None
+    await store.acts.carry_out(ACT, fence, lease_s=0.0, limit=1, share_s=LONG_S)
+    assert await store.acts.take_act(ACT, "you", LONG_S) is not None
 
 
 async def test_a_stopped_act_goes_no_further_and_can_go_on(store: Store) -> None:

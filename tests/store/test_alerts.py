@@ -82,6 +82,9 @@ async def test_open_alerts_of_a_kind_are_read_in_parts(store: Store) -> None:
     await store.alerts.clear_alerts(epoch, [second.id])
     assert await store.alerts.open_alerts_of(AlertKind.RUN_FAILED, 0, 10) == [first, third]
     assert await store.alerts.open_alerts_of(AlertKind.STRAGGLER, 0, 10) == []
+    assert await store.alerts.open_kinds() == {AlertKind.RUN_FAILED, AlertKind.BACKLOG}
+    await store.alerts.clear_alerts(epoch, [first.id, third.id])
+    assert await store.alerts.open_kinds() == {AlertKind.BACKLOG}
 
 
 async def test_a_deposed_leader_raises_clears_and_logs_nothing(store: Store) -> None:

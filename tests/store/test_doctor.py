@@ -10,6 +10,7 @@ from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     A,
+    asks_people,
     begin,
     broken,
     call,
@@ -39,6 +40,8 @@ DAMAGE = {
     "I27": "UPDATE signals SET run_id = '{ended}', name = '$update:change', delivered_seq = 1 WHERE run_id = '{run}'",
     "I26": "UPDATE runs SET tags = '{{' WHERE id = '{ended}'",
     "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
+    "I50": "UPDATE asks SET state = 'withdrawn', ended_at = asked_at WHERE run_id = '{asking}'",
+    "I50b": "UPDATE asks SET quorum = 0 WHERE run_id = '{asking}'",
     "I44": "UPDATE runs SET namespace = 'acme' WHERE id = '{ended}'",
 }
 """A change that breaks the invariant, for each invariant."""
@@ -56,6 +59,7 @@ async def healthy(store: Store) -> dict[str, str]:
         "kid": kid,
         "delivered": delivered,
         "parked": await parked(store, wait(1)),
+        "asking": await asks_people(store),
         "ended": await ended(store, call(1)),
         "pending": await start(store),
     }

@@ -22,7 +22,12 @@ TABLES = pytest.mark.parametrize(
 )
 CLAIMS = {
     "runs": {PostgresVerb.claim_pending, PostgresVerb.claim_awake, PostgresVerb.claim_runs_of},
-    "steps": {PostgresVerb.claim_steps_of, PostgresVerb.claim_probes},
+    "steps": {
+        PostgresVerb.claim_steps_of,
+        PostgresVerb.claim_probes,
+        PostgresVerb.take_steps,
+        PostgresVerb.take_steps_of,
+    },
 }
 """PostgreSQL finds and claims in one statement, so it has a statement for each way to find."""
 WRITES = re.compile(

@@ -106,6 +106,7 @@ async def test_hot_statements_use_primary_keys(session: psycopg.Connection, size
         ("overlong_steps", "steps_held"),
         ("ready_twins", "twins_live"),
         ("idle_twins", "twins_live"),
+        ("held_twins", "twins_live"),
         ("landmarks", "steps_pkey"),
     ],
 )
@@ -140,7 +141,8 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
         session.execute("SET enable_seqscan = off")
     plan = planned(session, STATEMENTS["backlog"])
     assert re.search(
-        r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= (?:.InitPlan|\$\d)", plan
+        r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*queue = 0.*ready_at <= (?:.InitPlan|\$\d)",
+        plan,
     ), plan
     assert "Seq Scan on steps" not in plan, plan
     if size == "large":
@@ -161,6 +163,8 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
         ("prune_signals", "signals_run_id_name_key_key"),
         ("prune_journal", "journal_of"),
         ("prune_twins", "twins_pkey"),
+        ("prune_gathers", "gathers_of"),
+        ("prune_gathered", "gathered_of"),
     ],
 )
 async def test_pruning_finds_its_rows_by_index(
@@ -207,12 +211,25 @@ ASKED_OFTEN = [
     "undelivered_signals",
     "fire_timers",
     "next_timer",
+    "next_start",
+    "due_starts",
+    "admit_runs",
     "lost_runs",
     "claim_steps",
     "next_ready",
+    "step_levels",
+    "step_queues",
+    "take_steps",
+    "run_levels",
+    "run_queues",
+    "take_runs",
+    "limit_rooms",
+    "adaptive_limits",
+    "waiting_queues",
     "lost_steps",
     "ended_runs",
     "unknown_runs",
+    "duties",
 ]
 
 
@@ -273,6 +290,83 @@ async def test_schedules_are_found_by_index(
     plan = planned(session, STATEMENTS[verb])
     assert not re.search(r"Seq Scan on (runs|fires|schedules|backfills)", plan), plan
     assert set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+)", plan)) == indexes, plan
+
+
+async def test_adaptive_limits_are_found_by_when_they_were_reported(session: psycopg.Connection) -> None:
+    """However many limits there are, the leader reads those that agents have reported about lately."""
+    session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
+    session.execute("SET enable_bitmapscan = off")
+    plan = planned(session, STATEMENTS["adaptive_limits"])
+    assert re.search(
+        r"Index Scan using limits_reported on limits l .*\n *Index Cond: \(reported_at > ", plan
+    ), plan
+    assert "Seq Scan" not in plan, plan
+
+
+async def test_runs_that_begin_later_are_not_read(session: psycopg.Connection) -> None:
+    """However many runs wait for their time, the time bounds the index range, and a claim passes over none of them."""
+    session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
+    session.execute("SET enable_bitmapscan = off")
+    plan = planned(session, STATEMENTS["due_starts"])
+    assert re.search(r"Index Scan using runs_delayed on runs .*\n.*\n?.*Index Cond: .*begin_at <= ", plan), (
+        plan
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "indexes"),
+    [
+        ("any_promised", {"runs_due", "steps_due"}),
+        ("promised_runs", {"runs_due"}),
+        ("promised_runs_of", {"runs_pkey"}),
+        ("promised_steps", {"steps_due"}),
+        ("promised_steps_of", {"steps_pkey"}),
+        ("raise_late", {"runs_pkey", "steps_pkey"}),
+    ],
+)
+async def test_what_is_due_is_found_by_index(
+    session: psycopg.Connection, verb: str, indexes: set[str]
+) -> None:
+    """However many runs are open, only those that are due are read, in the order in which they are."""
+    session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
+    session.execute("SET enable_bitmapscan = off")
+    session.execute("SET enable_hashjoin = off")
+    session.execute("SET enable_mergejoin = off")
+    plan = planned(session, STATEMENTS[verb])
+    assert "Sort" not in plan, plan
+    assert set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+)", plan)) == indexes, plan
+
+
+@pytest.mark.parametrize(
+    ("verb", "indexes"),
+    [
+        ("event_paths", {"event_paths_pkey"}),
+        ("event_takers", {"event_takers_pkey"}),
+        ("event_waits", {"steps_events", "runs_pkey"}),
+        (
+            "missed_events",
+            {"event_keys_pkey", "event_takers_pkey", "event_takers_run", "events_pkey", "runs_pkey"},
+        ),
+        ("events_of_type", {"events_type"}),
+        ("open_event_waits", {"steps_events"}),
+        ("triggers_on", {"triggers_pkey"}),
+        ("triggers_of", {"triggers_origin"}),
+        ("old_events", {"events_received", "collected_event"}),
+        ("composed_due", {"composed_pkey", "composed_times_pkey"}),
+        ("old_event_keys", {"event_keys_received"}),
+        ("old_event_takers", {"event_takers_received"}),
+    ],
+)
+async def test_events_are_found_by_index(session: psycopg.Connection, verb: str, indexes: set[str]) -> None:
+    """What senders, waiting runs and the leader ask reads ranges of indexes."""
+    session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
+    session.execute("SET enable_bitmapscan = off")
+    session.execute("SET enable_hashjoin = off")
+    session.execute("SET enable_mergejoin = off")
+    plan = planned(session, STATEMENTS[verb])
+    assert "Seq Scan" not in plan, plan
+    found = set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+)", plan))
+    assert found - {"steps_pkey", "steps_run_id_key_key"} == indexes, plan
 
 
 @pytest.mark.parametrize("verb", ["fire_timers", "claim_steps"])

@@ -11,6 +11,7 @@ from holdfast.model import NEVER, Ending, Failure, NewSignal, RunState, StepKind
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, NewStep, QuarantineStep, RetryStep
 from holdfast.store.store import Store
+from holdfast.store.walk import Turns
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,
@@ -144,6 +145,17 @@ async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, t
     assert len(await store.agents.claim_steps(B, [1], 10, suspect_losses=2, suspects=2)) == 2
     assert len(await store.agents.claim_steps(B, [1], 10)) == 1
     assert await broken(store) == set()
+
+
+async def test_a_walk_takes_no_more_suspects_than_a_claim(store: Store, tamper: Tamper) -> None:
+    """It takes several times, for each priority and queue, and all of that is one claim."""
+    run_id = await begin(store, *(call(n, priority=n) for n in range(1, 7)))
+    tamper(f"UPDATE steps SET losses = 2, attempt = 2, fence = 4 WHERE run_id = '{run_id}' AND n <= 4")
+    for suspects, found in ((1, [4, 5, 6]), (2, [2, 3]), (0, []), (9, [1])):
+        claimed = await store.agents.claim_steps(
+            B, [1], 10, suspect_losses=2, suspects=suspects, turns=Turns()
+        )
+        assert sorted(one.n for one in claimed) == found
 
 
 # --- stuck ------------------------------------------------------------------------------------------------------------

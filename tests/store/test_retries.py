@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import WrongState
 from holdfast.model import Inherited, NewSignal, Outcome, RunState, StepState
@@ -233,3 +234,11 @@ async def test_a_step_of_a_retry_is_claimed_with_its_key(store: Store) -> None:
     (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert claimed.effect == "before::charge#2"
     assert (await step(store, run_id, 1)).effect is None
+
+
+async def test_a_result_that_was_set_gets_its_place_where_the_code_asks_for_it(store: Store) -> None:
+    """The row of the step is from another run. Only its place changes."""
+    run_id = await begin(store, call(1))
+    before = await step(store, run_id, 1)
+    assert await store.batches.commit(A, [Hop(run_id, 1, placed=[(1, 7)])]) == [Answer.ACCEPTED]
+    assert await step(store, run_id, 1) == replace(before, after_seq=7)

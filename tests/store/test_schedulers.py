@@ -142,6 +142,9 @@ async def test_timers_of_owned_and_held_runs_are_left_alone(store: Store) -> Non
     await store.operators.hold(stopped, "ann", "")
     assert await store.schedulers.fire_timers(10) == 0
     assert await store.schedulers.next_timer() is None
+    await parked(store, timer(1, 1000.0))
+    assert await store.schedulers.fire_timers(10) == 1, "another run's timer is due, and fires alone"
+    assert (await step(store, stopped)).state is StepState.WAITING
 
 
 async def test_the_next_timer_is_the_earliest_of_a_run_without_an_owner(store: Store) -> None:
@@ -150,7 +153,53 @@ async def test_the_next_timer_is_the_earliest_of_a_run_without_an_owner(store: S
     assert await store.schedulers.next_timer() is None
     await begin(store, timer(1, soon))
     await parked(store, timer(1, later))
-    assert await store.schedulers.next_timer() == pytest.approx(later, abs=0.001)
+    assert await store.schedulers.next_timer() == pytest.approx(later - await store.now(), abs=5)
+
+
+async def test_a_run_that_begins_later_is_not_claimed_before(store: Store) -> None:
+    """Not even by somebody who asks for this very run. What could begin at once is claimed meanwhile. Its timeout counts
+    from when it begins."""
+    later = await start(store, new_run(begin_in_s=LONG_S, timeout_s=60.0, priority=9))
+    at_once = await start(store, new_run(begin_at=1000.0))
+    row, other = await store.reads.run(later), await store.reads.run(at_once)
+    assert row is not None
+    assert other is not None
+    assert row.begin_at is not None
+    assert row.begin_at == pytest.approx(row.created_at + LONG_S, abs=0.01)
+    assert row.deadline == pytest.approx(row.begin_at + 60.0, abs=0.01)
+    assert other.begin_at is None
+    assert await store.schedulers.admit_runs(10) == 0
+    assert await store.schedulers.claim_run(A, later) is None
+    assert await store.schedulers.claim_runs(A, SERVED, 10, [later]) == []
+    assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [at_once]
+    left_s = await store.schedulers.next_start()
+    assert left_s is not None
+    assert 0 < left_s <= LONG_S
+    assert await store.alerts.late_runs(0.0, 10) == []
+
+
+async def test_a_run_is_admitted_once_when_its_time_has_come(store: Store, other: Store) -> None:
+    """By whoever looks first. It is claimed like any other run then."""
+    runs = [await start(store, new_run(begin_in_s=0.01 * n)) for n in (1, 2, 3)]
+    await asyncio.sleep(0.05)
+    assert await store.schedulers.admit_runs(1) == 1
+    both = await asyncio.gather(store.schedulers.admit_runs(10), other.schedulers.admit_runs(10))
+    assert sum(both) == 2
+    assert await store.schedulers.next_start() is None
+    assert sorted(ids(await store.schedulers.claim_runs(A, SERVED, 10))) == sorted(runs)
+
+
+async def test_a_held_run_is_admitted_after_its_release(store: Store) -> None:
+    """Its time comes while it is held: nobody admits it then. A cancelled one is never admitted."""
+    held, cancelled = [await start(store, new_run(begin_in_s=0.01)) for _ in range(2)]
+    await store.operators.hold(held, "ann", "")
+    await store.operators.cancel_run(cancelled, "ann", "")
+    await asyncio.sleep(0.05)
+    assert await store.schedulers.admit_runs(10) == 0
+    await store.operators.release(held, "ann", "")
+    assert await store.schedulers.claim_runs(A, SERVED, 10) == []
+    assert await store.schedulers.admit_runs(10) == 1
+    assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [held]
 
 
 async def test_an_owner_holds_its_run(store: Store) -> None:
@@ -180,6 +229,7 @@ async def test_lost_runs_are_those_with_another_owner_or_fence(store: Store) -> 
         [left, "no-such-run"]
     )
     assert await store.schedulers.lost_runs(B, [(mine, 1)]) == [mine]
+    assert await store.schedulers.lost_runs(A, [(mine, 0)]) == [mine], "it was lost, and claimed again"
     assert await store.schedulers.lost_runs(A, []) == []
 
 

@@ -16,7 +16,7 @@ from holdfast.errors import SchemaMismatch, StoreUnreachable
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED
 from holdfast.model import Ending, RunState, StepKind, StepState
 from holdfast.store import open_store
-from holdfast.store.migrations import read_migrations
+from holdfast.store.migrations import EXPANDS, read_migrations
 from holdfast.store.reads import RunFilter
 from holdfast.store.statements import NOUNS, load, read_statements
 from holdfast.store.store import Store
@@ -360,7 +360,8 @@ async def test_a_schema_that_live_nodes_use_is_not_changed(
 ) -> None:
     """They would go on with statements for the old schema. Nodes that left, or whose lease ran out, do not count."""
     sqlite = empty_url.startswith("sqlite")
-    old = read_migrations(DIALECTS[0] if sqlite else DIALECTS[1])[:-1]
+    known = read_migrations(DIALECTS[0] if sqlite else DIALECTS[1])
+    old = known[: max(one.version for one in known if not one.name.startswith(EXPANDS)) - 1]
     module = "sqlite.schema" if sqlite else "postgres.database"
     store = open_store(empty_url, Environment())
     with monkeypatch.context() as patch:
@@ -379,7 +380,7 @@ async def test_a_schema_that_live_nodes_use_is_not_changed(
     with pytest.raises(SchemaMismatch, match=r"is in use by here pid 17: stop them, .* another (59|60) s"):
         await store.migrate()
     run_sql(empty_url, f"UPDATE nodes SET lease_until = {before}")
-    assert await store.migrate() == (len(old), len(old) + 1)
+    assert await store.migrate() == (len(old), len(known))
     await store.close()
 
 

@@ -103,6 +103,11 @@ async def test_a_file_is_durable_and_says_that_it_is_ours(store: Store, path: Pa
         assert writer.pragma("synchronous") == 2
 
 
+async def test_apsw_keeps_as_many_statements_as_it_is_asked_for(store: Store) -> None:
+    """It would silently keep fewer than it is asked for, if that were more than it can."""
+    assert connections_of(store).writer.cache_stats()["size"] == connections.STATEMENTS_KEPT
+
+
 async def test_what_was_accepted_is_there_after_opening_again(path: Path) -> None:
     """A store that was closed and opened again has the same rows."""
     first = open_store(f"sqlite:///{path}", ENVIRONMENT)

@@ -31,17 +31,33 @@ BY_INDEX_ALONE = {
     "late_signals": {"signals_undelivered"},
     "any_ready": {"steps_ready"},
     "next_timer": {"steps_timers"},
+    "next_start": {"runs_delayed"},
     "living": {"nodes_live"},
+    "any_promised": {"runs_due", "steps_due"},
     "late_runs": {"runs_pending"},
+    "pending_codes": {"runs_pending"},
     "late_wakes": {"steps_undelivered", "signals_undelivered"},
     "loads": {"steps_held", "runs_owned"},
     "overlong_steps": {"steps_held"},
     "idle_twins": {"twins_live"},
+    "held_twins": {"twins_live"},
     "breaker_looks": {"steps_held"},
     "schedule_looks": {"schedules_due"},
     "gone_schedules": {"schedules_due"},
     "other_tzdata": {"schedules_due"},
+    "open_event_waits": {"steps_events"},
+    "occasion_looks": {"composed_times_due", "occasions_due"},
+    "stale_occasions": {"occasions_due"},
     "failures": {"f"},
+    "duties": {
+        "schedules_due",
+        "fires_open",
+        "twins_live",
+        "signals_undelivered",
+        "steps_events",
+        "runs_due",
+        "steps_due",
+    },
 }
 """Statements that read a whole partial index or table, which has only rows that wait."""
 TABLES = {
@@ -60,6 +76,10 @@ TABLES = {
     "schedules",
     "fires",
     "f",
+    "events",
+    "event_keys",
+    "event_takers",
+    "triggers",
 }
 
 
@@ -79,7 +99,7 @@ def parameters(connection: apsw.Connection, sql: str) -> int:
     raise AssertionError(sql)
 
 
-@pytest.fixture(params=["empty", "large"])
+@pytest.fixture(scope="module", params=["empty", "large"])
 def planner(request: pytest.FixtureRequest) -> apsw.Connection:
     """A database with this schema. It is empty, or its statistics say that it is large."""
     connection = apsw.Connection(":memory:")
@@ -89,11 +109,11 @@ def planner(request: pytest.FixtureRequest) -> apsw.Connection:
         connection.execute("ANALYZE")
         rows = [
             ("runs", "sqlite_autoindex_runs_1", "1000000 1"),
-            ("runs", "runs_pending", "500000 250000 250000 50000 1"),
+            ("runs", "runs_pending", "500000 250000 250000 50000 500 1"),
             ("runs", "runs_owned", "1000 300"),
             ("runs", "runs_newest", "1000000 500000 1 1"),
             ("steps", "sqlite_autoindex_steps_1", "10000000 10 1"),
-            ("steps", "steps_ready", "100000 50000 20000 1"),
+            ("steps", "steps_ready", "100000 50000 20000 500 1"),
             ("steps", "steps_held", "1000 300 1"),
             ("steps", "steps_timers", "1000000 1"),
             ("steps", "steps_undelivered", "10 1"),
@@ -124,18 +144,39 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("end_waits", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("drop_steps", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("close_runs", "sqlite_autoindex_runs_1 (id=?)"),
-        ("due_steps", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
+        ("due_steps", "steps_ready (lane=? AND priority=? AND queue=? AND ready_at<?)"),
         ("probe_lanes", "lanes_depends (depends=? AND rowid=?)"),
-        ("pending_runs", "runs_pending (workflow=? AND version=?)"),
         ("due_timers", "steps_timers (ready_at<?)"),
+        ("due_starts", "runs_delayed (begin_at<?)"),
+        ("promised_runs", "runs_due ((due_at,id)>(?,?))"),
+        ("promised_steps", "steps_due ((due_at,run_id,n)>(?,?,?))"),
+        ("batch_items", "gathered_of (run_id=?)"),
         ("overdue_steps", "steps_held (agent=? AND complete_by<?)"),
-        ("backlog", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
+        ("duties", "steps_held (agent=? AND complete_by<?)"),
+        ("backlog", "steps_ready (lane=? AND priority=? AND queue=? AND ready_at<?)"),
+        ("backlog", "steps_queued (lane=? AND ready_at<?)"),
+        ("next_ready", "steps_queued (lane=? AND ready_at>?)"),
+        ("step_queues", "steps_ready (lane=? AND priority=? AND queue>? AND queue<?)"),
+        ("due_in_queue", "steps_ready (lane=? AND priority=? AND queue=? AND ready_at<?)"),
+        ("run_queues", "runs_pending (workflow=? AND version=? AND priority=? AND queue>? AND queue<?)"),
+        (
+            "pending_in_queue",
+            "runs_pending (workflow=? AND version=? AND priority=? AND queue=? AND created_at<?)",
+        ),
+        ("limit_rooms", "steps_in_a (limit_a=? AND state=?)"),
+        ("limit_rooms", "runs_in_c (limit_c=? AND state=?)"),
+        ("adaptive_limits", "limits_reported (reported_at>?)"),
+        ("adaptive_limits", "steps_in_a (limit_a=? AND state=?)"),
+        ("move_limit", "INTEGER PRIMARY KEY (rowid=?)"),
+        ("observe_limits", "INTEGER PRIMARY KEY (rowid=?)"),
+        ("queue_numbers", "sqlite_autoindex_queues_1 (key=?)"),
         ("left_nodes", "nodes_left (retired_at<?)"),
         ("old_journal", "journal_apart (at<?)"),
         ("claimed_by", "steps_held (agent=?)"),
         ("owned_by", "runs_owned (owner=?)"),
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
         ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),
+        ("open_kinds", "alerts_open_by_kind (kind=?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest (namespace=? AND created_at>? AND (created_at,id)<(?,?))"),
         ("namespaces", "runs_newest (namespace>?)"),
@@ -146,6 +187,11 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("fires", "PRIMARY KEY (schedule=? AND at<?)"),
         ("old_fires", "fires_decided (decided_at<?)"),
         ("backfills", "backfills_of (schedule=?)"),
+        ("old_events", "events_received (received_at<?)"),
+        ("old_event_keys", "event_keys_received (received_at<?)"),
+        ("old_event_takers", "event_takers_received (received_at<?)"),
+        ("triggers_of", "triggers_origin (origin=?)"),
+        ("events_of_type", "events_type (namespace=? AND type=?)"),
         ("outrun_step", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("landmarks", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.errors import NameTaken
@@ -55,6 +56,24 @@ async def test_a_node_declares_its_workflows_with_its_row(store: Store) -> None:
     assert await store.workflows.declared(run.id) == found
     assert await store.workflows.declared(other.id) is None
     assert await store.workflows.declared("no-such-run") is None
+
+
+async def test_a_graph_belongs_to_the_code_it_was_read_from(store: Store) -> None:
+    """It is found by the name of its workflow until other code is declared, and a graph of older code is not written."""
+    await enter(store, D, "{}", ORDER)
+    assert await store.workflows.graphless(10) == [("default", "shop.order", "1", "d1")]
+    assert await store.workflows.drawn("shop.order", "1") is None
+    assert await store.workflows.set_graphs([("default", "shop.order", "1", "d1", "{}")]) == 1
+    assert (await store.workflows.drawn("shop.order", "1"), await store.workflows.graphless(10)) == ("{}", [])
+    await enter(store, D, "{}", msgspec.structs.replace(ORDER, digest="d2"))
+    assert await store.workflows.drawn("shop.order", "1") is None
+    assert await store.workflows.set_graphs([("default", "shop.order", "1", "d1", "{}")]) == 0
+    assert await store.workflows.graphless(10) == [("default", "shop.order", "1", "d2")]
+    everywhere = msgspec.structs.replace(ORDER, namespace="*", name="shop.all")
+    await enter(store, E, "{}", everywhere)
+    assert await store.workflows.set_graphs([("*", "shop.all", "1", "d1", '{"all": true}')]) == 1
+    assert await store.workflows.drawn("acme//shop.all", "1") == '{"all": true}'
+    assert await store.workflows.drawn("acme//shop.order", "1") is None
 
 
 async def test_nothing_is_declared_of_a_run_that_has_ended(store: Store) -> None:

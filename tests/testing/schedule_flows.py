@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 from holdfast import step, workflow
 from holdfast.schedules import Calendar, every, occasion
 
@@ -23,3 +26,8 @@ async def nightly(what: str) -> str:
 
 
 every("0 3 * * *", tz="Europe/Oslo", skip=holidays, name="nightly")(nightly, "stock")
+
+
+@workflow(due=timedelta(days=2))
+async def promised(days: float) -> None:
+    await asyncio.sleep(days * 86_400)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.model import RunState
+from holdfast.model import AlertKind, RunState
 from holdfast.store.reads import RunFilter
 from holdfast.testing.sim import Sim
-from tests.testing.schedule_flows import count_stock
+from tests.testing.schedule_flows import count_stock, promised
 
 
 def test_a_virtual_week_plays_a_daily_schedule() -> None:
@@ -38,3 +38,21 @@ def test_a_paused_schedule_is_not_played() -> None:
         sim.ask(lambda hf: hf.schedules.resume("nightly"))
         (fire,) = sim.ask(lambda hf: hf.schedules.fires("nightly"))
         assert (fire.fate, fire.times) == ("missed", 3)
+
+
+def test_virtual_time_plays_promises() -> None:
+    """A run that is open at its due time is warned of then, and the alert is gone after it has ended. Its page says that it was
+    late."""
+    with Sim() as sim:
+        run = sim.start(promised, 3.0)
+        sim.advance(hours=30)
+        assert sim.ask(lambda hf: hf.store.alerts.open_alerts_of(AlertKind.RUN_LATE, 0, 9)) == []
+        sim.advance(days=1)
+        (alert,) = sim.ask(lambda hf: hf.store.alerts.open_alerts_of(AlertKind.RUN_LATE, 0, 9))
+        row = sim.ask(lambda hf: hf.run(run.id).info())
+        assert row.due_at is not None
+        assert abs(alert.at - row.due_at.timestamp()) < 1
+        sim.advance(days=2)
+        assert run.state is RunState.SUCCEEDED
+        assert sim.ask(lambda hf: hf.store.alerts.open_alerts_of(AlertKind.RUN_LATE, 0, 9)) == []
+        assert "late." in run.why()

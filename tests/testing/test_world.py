@@ -81,3 +81,28 @@ def test_a_stopped_process_finds_that_it_lost_its_lease() -> None:
         assert one.node.id == before
         world.loop.run_for(3.0)
         assert one.node.id != before
+
+
+def test_statements_stay_prepared() -> None:
+    """A world uses the same statements again and again, and SQLite compiles each of them once."""
+    with World(config=QUICK) as world:
+        one = world.process("one")
+        world.run(one.open())
+        world.loop.run_for(30)  # every loop of the node has had its turns
+        readers = {world.reader(f"verb {number}") for number in range(10)}
+        before = [reader.cache_stats()["misses"] for reader in readers]
+        world.loop.run_for(30)
+        assert [reader.cache_stats()["misses"] for reader in readers] == before
+
+
+def test_a_reader_sees_what_is_committed_and_nothing_else() -> None:
+    with World() as world:
+        count, add = (
+            "SELECT count(*) FROM leases",
+            "INSERT INTO leases (name, epoch, expires_at) VALUES (?, 1, 1.0)",
+        )
+        for name, end, seen in (("kept", "COMMIT", 1), ("given up", "ROLLBACK", 1)):
+            world.connection.execute("BEGIN IMMEDIATE")
+            world.connection.execute(add, (name,))
+            world.connection.execute(end)
+            assert world.reader("runs").execute(count).get == seen

@@ -1,5 +1,6 @@
-"""The tree is the diagram: imports go downward only."""
+"""The tree is the diagram: imports go downward only, and decisions are numbered."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,3 +13,11 @@ def test_imports_follow_the_layers() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     result = subprocess.run([lint, "--no-logo"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    """Decisions are numbered from 1 on without a gap. The name of the file and its heading have the same number."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))[1:]  # the first is the template
+    headings = [re.match(r"# (\d+)\. ", page.read_text()) for page in pages]
+    assert [int(found[1]) for found in headings if found] == [int(page.name[:4]) for page in pages]
+    assert [int(page.name[:4]) for page in pages] == [*range(1, len(pages) + 1)]

@@ -17,6 +17,7 @@ NOT_OURS = {
 }
 EXCUSED = {
     ("job", "--jobs"): "what every tool calls the number of processes it uses",
+    ("job", "job_name"): "what Prometheus calls those that it asks for figures",
     ("told", "told_at"): "a column of the table `breakers`",
     ("worker", "post_worker_init"): "a hook of gunicorn",
     ("worker", "tests/conftest.py"): "pytest-xdist calls its processes so",

@@ -15,10 +15,11 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.model import Alert, AlertKind, Level, NewAlert, NodeRow, Poison
+from holdfast.outbound import NotReached, checked_addresses, is_allowed, networks
+from holdfast.questions import asked_by, notice_key, notified
 from holdfast.store.answers import FailureNote, Late
 from holdfast.supervisor.alerts import compare, in_words, judge_backlog, judge_failures
-from holdfast.supervisor.channels import Notice, NotSent
-from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks
+from holdfast.supervisor.channels import Notice
 from holdfast.supervisor.channels.settings import load_channels
 from holdfast.supervisor.outbox import back_off_s, route
 from holdfast.supervisor.pools import judge_pools
@@ -257,7 +258,15 @@ def test_which_channels_get_an_alert(
     assert (found.event, found.routed, [channel for _, channel in found.deliveries]) == (event, far, names)
 
 
-EVENTS = {"run failed", "run held", "step exhausted", "signal set aside", "agent offline", "leader lost"}
+EVENTS = {
+    "run failed",
+    "run held",
+    "step exhausted",
+    "signal set aside",
+    "agent offline",
+    "leader lost",
+    "ask",
+}
 
 
 @pytest.mark.parametrize("kind", AlertKind)
@@ -266,6 +275,44 @@ def test_the_end_of_a_state_is_news_and_that_of_a_single_event_is_not(kind: Aler
     channels = load_channels(SETTINGS, Environment())
     found = route(1, alert(kind, cleared_at=1001.0), channels, 1002.0, 500.0, lambda: "d")
     assert bool(found.deliveries) is (kind not in EVENTS)
+
+
+ASKED: dict[str, Any] = {
+    "channels": {
+        "anna": {"type": "command", "argv": ["true"], "kinds": ["run stuck"]},
+        "chat": {"type": "command", "argv": ["true"]},
+        "asks": {"type": "command", "argv": ["true"], "level": "info", "kinds": ["ask"]},
+        "ops": {"type": "command", "argv": ["true"]},
+    },
+    "people": {"anna": {"channels": ["anna"]}},
+    "teams": {"finance": {"channels": ["chat", "anna"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("who", "names"),
+    [("person:anna", ["anna", "asks"]), ("team:finance", ["anna", "chat", "asks"]), ("person:bob", ["asks"])],
+)
+def test_what_people_are_asked_goes_to_them(who: str, names: list[str]) -> None:
+    """Through the channels that are named for them, whatever else these send, and through those that want all asks."""
+    key = notice_key(who, "ask-1", 1000.0)
+    assert (notified(key), asked_by(key)) == (who, "ask-1")
+    given = alert(AlertKind.ASK, level="info", key=key)
+    found = route(0, given, load_channels(ASKED, Environment()), 1002.0, 500.0, lambda: "d")
+    assert [channel for _, channel in found.deliveries] == names
+
+
+@pytest.mark.parametrize(
+    ("people", "said"),
+    [
+        ({"anna": {"channels": ["none"]}}, "no channel 'none'"),
+        ({"an na": {"channels": []}}, "cannot be the name"),
+    ],
+)
+def test_people_have_names_and_channels_that_exist(people: dict[str, Any], said: str) -> None:
+    """A typo is found when a process starts."""
+    with pytest.raises(InvalidSettings, match=said):
+        load_channels({"people": people}, Environment())
 
 
 def test_a_delivery_backs_off() -> None:
@@ -355,7 +402,7 @@ def test_only_the_network_that_is_named_is_allowed() -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "::1", "0"])
 async def test_a_name_is_judged_by_where_it_leads(host: str) -> None:
     """Loopback is refused however it is spelled."""
-    with pytest.raises(NotSent, match=r"not a public address|cannot be resolved"):
+    with pytest.raises(NotReached, match=r"not a public address|cannot be resolved"):
         await checked_addresses(host, 80, [])
 
 

@@ -48,7 +48,7 @@ def test_the_public_names_are_few() -> None:
     assert holdfast.__all__ == sorted(holdfast.__all__)
     assert set(holdfast.__all__) == {
         "Conflict", "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Refused", "Retry", "RetryIn", "Run", "RunFailed", "RunInfo",
-        "RunState", "RunView", "Signal", "StepFailed", "StepInfo", "StepTimeout", "Stop", "Update", "UpdateFailed", "WorkflowError", "continue_as_new",
+        "RunState", "RunView", "Secret", "Signal", "StepFailed", "StepInfo", "StepTimeout", "Stop", "Update", "UpdateFailed", "WorkflowError", "ask", "continue_as_new",
         "here", "keep", "now", "patched", "publish", "random", "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
     }  # fmt: skip
     assert len(holdfast.__all__) <= 40
@@ -118,8 +118,8 @@ class TestSteps:
         async def charge(card: str) -> int:
             return 1
 
-        other = charge.using(timeout=None, retry=Retry(attempts=9), key="k", priority=-1, needs=("gpu",))
-        assert (other.timeout_s, other.retry.attempts, other.priority, other.needs) == (None, 9, -1, ("gpu",))
+        other = charge.using(timeout=None, retry=Retry(attempts=9), key="k", priority=4, needs=("gpu",))
+        assert (other.timeout_s, other.retry.attempts, other.priority, other.needs) == (None, 9, 4, ("gpu",))
         assert (other.name, other.fn, other.shape) == (charge.name, charge.fn, charge.shape)
         assert (charge.timeout_s, charge.retry, charge.needs) == (5.0, DEFAULT_RETRY, ())
         assert type(other) is type(charge)
@@ -197,7 +197,7 @@ class TestSteps:
             ({"retry": "often"}, "a Retry, or the number"),
             ({"retry": 0}, "at least 1"),
             ({"needs": "gpu"}, r"needs=\['gpu'\]"),
-            ({"priority": 1.5}, "whole number"),
+            ({"priority": 1.5}, "whole number from 0 to 9"),
             ({"name": ""}, "printable"),
             ({"name": "$x"}, r"begin with \$"),
             ({"isolate": True}, "make it a plain def"),

@@ -20,7 +20,7 @@ from holdfast.model import (
 from holdfast.times import TZDATA, Plan
 from holdfast.times.backfill import fill, left_of, starts_as, times_of
 from holdfast.times.decision import COUNTED_MAX, Decision, decide, decide_now, resume, run_id, scheduled
-from holdfast.times.plan import BUFFERED_MAX
+from holdfast.times.plan import BUFFERED_MAX, LATE_S
 
 HOUR = 3600.0
 T = 1000 * HOUR
@@ -198,6 +198,20 @@ def test_jitter_delays_the_start_and_not_the_time() -> None:
     assert [fire.run_id("nightly") for fire in made.starts] == ["nightly@1970-02-11T16:00Z"]
 
 
+def test_a_start_that_jitter_delays_is_not_late() -> None:
+    """It counts as late from its start on. So a schedule that makes up for nothing still starts it."""
+    made_plan = plan(jitter_s=1800.0, missed="skip")
+    row = next(
+        one
+        for one in (scheduled(schedule(name=f"nightly-{n}"), made_plan) for n in range(100))
+        if one.next_at is not None and one.next_at > T + 10 * LATE_S
+    )
+    assert row.next_at is not None
+    on_time = decide(row, made_plan, [], row.next_at + LATE_S)
+    assert fates(on_time) == [(0, "started", 1)]
+    assert fates(decide(row, made_plan, [], row.next_at + LATE_S + 1)) == [(0, "missed", 1)]
+
+
 def test_a_paused_schedule_decides_nothing() -> None:
     """Runs that have ended are still noted."""
     made = decide(
@@ -219,6 +233,15 @@ def test_what_passed_in_a_pause_was_missed() -> None:
     )
 
 
+def test_a_schedule_that_is_resumed_has_no_failures() -> None:
+    """Neither those from before the pause, nor those of runs that ended in it. Else its next failure would pause it
+    again."""
+    before = schedule(state=ScheduleState.PAUSED, failures=3, note="3 runs in a row did not succeed")
+    made = resume(before, plan(pause_after=3), [opened(state=RunState.FAILED)], T - 1)
+    assert (made.row.failures, made.row.note, made.row.state) == (0, "", ScheduleState.ACTIVE)
+    assert changes(made) == [(-1, "started", True)]
+
+
 def pausing(states: Sequence[RunState | None], failures: int = 0) -> Decision:
     runs = [opened(BEFORE - n * HOUR, state) for n, state in enumerate(reversed(states))]
     return decide(schedule(next_at=T, failures=failures), plan(pause_after=3), runs, T - 1)
@@ -236,8 +259,20 @@ def test_failures_in_a_row_pause_a_schedule() -> None:
     assert [about for about, _ in made.alerts] == ["paused"]
 
 
+@pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.FAILED, RunState.STUCK])
+def test_runs_of_a_backfill_do_not_count(state: RunState) -> None:
+    """They say nothing about the schedule's own runs: they neither pause it nor begin the count anew. A result counts
+    as the last one."""
+    made = decide(schedule(failures=2), plan(pause_after=3), [opened(state=state, backfill="b1")], T - 1)
+    assert (made.row.failures, made.row.state) == (2, ScheduleState.ACTIVE)
+    assert (made.row.last_at is not None) == (state is RunState.SUCCEEDED)
+
+
 def test_a_stuck_run_counts_once() -> None:
     """However often it is looked at, and also when it fails later."""
+    (stuck,) = decide(schedule(), plan(), [opened(state=RunState.STUCK)], T - 1).changes
+    (failed,) = decide(schedule(), plan(), [opened(state=RunState.FAILED, counted=True)], T - 1).changes
+    assert [(one.ended, one.counted) for one in (stuck, failed)] == [(False, True), (True, True)]
     assert decide(schedule(), plan(), [opened(state=RunState.STUCK, counted=True)], T - 1).row.failures == 0
     assert decide(schedule(), plan(), [opened(state=RunState.FAILED, counted=True)], T - 1).row.failures == 0
 

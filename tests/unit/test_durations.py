@@ -4,6 +4,7 @@ import json
 import math
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ from holdfast.durations import (
     start_name,
     step_name,
 )
-from holdfast.model import AlertKind, Landmark, Level, NodeRow, RunRow, RunState
+from holdfast.model import AlertKind, Landmark, Lane, Level, NodeRow, RunRow, RunState
+from holdfast.namespaces import ALL
+from holdfast.scheduler.landmarks import Landmarks
 from holdfast.sketch import GROWTH, Sketch, bucket_of, middle_of
 from holdfast.store.answers import Overlong
 from holdfast.supervisor import hedge, stragglers
@@ -243,6 +246,19 @@ def test_a_new_leader_does_not_use_what_its_predecessor_may_have_used() -> None:
     assert allowance.room == hedge.BURST
 
 
+def test_an_agent_for_all_namespaces_offers_a_step_wherever_there_is_a_lane_of_it() -> None:
+    """It says what it hedges by bare names. One for a single namespace says stored names."""
+    lanes = [Lane(n, name, (), None, name) for n, name in enumerate(("pay", "acme//pay", "acme//ship"))]
+    everywhere, here = node("a"), node("b", hedged=("acme//pay",))
+    offers = json.loads(everywhere.offers) | {"namespaces": [ALL]}
+    everywhere = msgspec.structs.replace(everywhere, offers=json.dumps(offers))
+    found = hedge.offers_of([everywhere, here], 50.0, lanes)
+    assert {name: [one.agent for one in who] for name, who in found.items()} == {
+        "pay": ["a"],
+        "acme//pay": ["a", "b"],
+    }
+
+
 def test_when_everything_is_slow_twins_stay_few() -> None:
     """If all steps are beyond their bound at once, there are no more twins than the allowance has room for."""
     offers = hedge.offers_of([node("a"), node("b")], now=50.0)
@@ -262,3 +278,20 @@ def test_what_is_scarce_is_kept_for_the_latest() -> None:
     assert hedge.choose(little, offers, {}, room) == []
     now_and_then = hedge.lateness([overlong(started_at=10.0)], {"pay": 20.0}, 70.0)
     assert now_and_then == [(3.0, overlong(started_at=10.0))]
+
+
+def test_a_landmark_is_the_place_in_its_generation() -> None:
+    """A run that continues as new counts its steps anew, so its second generation has the landmarks of the first one.
+    The first step at a landmark counts."""
+    counts = DurationCounts()
+    landmarks = Landmarks("w", 20, 5.0)
+    landmarks.issued(21, "pay", 10.0)
+    landmarks.issued(22, "pay", 11.0)
+    landmarks.issued(21, "pay", 12.0)
+    landmarks.count(counts, 13.0)
+    taken = {name: bucket for name, bucket, _ in counts.take(10)}
+    assert taken == {
+        start_name("w"): bucket_of(8.0),
+        rest_name("w", "pay", 1): bucket_of(3.0),
+        rest_name("w", "pay", 2): bucket_of(2.0),
+    }

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.desk.filters import age, moment, run_filter
 from holdfast.errors import InvalidInput
-from holdfast.filters import age, moment, run_filter
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC).timestamp()
 

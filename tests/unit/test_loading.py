@@ -29,7 +29,7 @@ def loaded(code: str) -> tuple[set[str], frozenset[str]]:
         ("import holdfast", 1, ""),
         ("from holdfast.commands import main; main(['--version'])", 8, "click"),
         ("from holdfast.commands import main; main(['--help'])", 8, "click"),
-        ("import holdfast.commands.ps", 154, "asyncio click msgspec typing_extensions"),
+        ("import holdfast.commands.ps", 166, "asyncio click msgspec typing_extensions"),
         (HEART, 14, "apsw"),
         ("from holdfast import step, workflow", 56, "asyncio msgspec typing_extensions"),
         ("import holdfast.agent.child", 52, "asyncio msgspec typing_extensions"),

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import HoldfastWarning, Stop, continue_as_new, keep, patched, saga, step, workflow
 from holdfast.decider.decider import Decider
+from holdfast.decider.heritage import Heritage
 from holdfast.errors import Bug, DefinitionError, Drift, WorkflowError
 from holdfast.model import Inherited, Outcome, StepKind, StepState
 from holdfast.workflow.markers import markers_of
@@ -234,7 +235,7 @@ def retry(run: Recorder, flow: Workflow[Any, Any], kept: list[str], signals: Any
     """Return a retry of the run that keeps these steps, and its markers."""
     rows = [row for row in run.steps.values() if row.key in kept or row.kind is StepKind.MARKER]
     decider = Decider(
-        flow, "r~2", run.input, begun_at=1000.0, inherited=[Inherited("", "r")], resumed_at=2000.0
+        flow, "r~2", run.input, begun_at=1000.0, heritage=Heritage("r~2", [Inherited("", "r")], 2000.0)
     )
     try:
         decider.replay(rows, signals)

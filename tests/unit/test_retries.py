@@ -65,6 +65,22 @@ def test_a_success_that_nobody_heard_of_is_still_to_be_delivered() -> None:
     assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 0)).steps == [(1, 1), (2, None)]
     assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 5)).steps == [(1, 1), (2, None)]
     assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 0, state=FAILED)).steps == [(1, 1)]
+    # Nobody is asked again who has answered.
+    assert planned(ended(seq=1), row(1, "ask", 0, kind=StepKind.ASK)).steps == [(1, None)]
+
+
+def test_a_request_counts_as_made_if_its_answer_is_kept() -> None:
+    """The other system has got it, whatever became of its code. Without an answer it is made again, under its key. If it was
+    undone, its answer is gone with it."""
+    answer = row(2, "charge", 1, kind=StepKind.CALLBACK)
+    found = planned(ended(RunState.CANCELLED, seq=1), row(1, "request:charge", 0, state=CANCELLED), answer)
+    assert (found.steps, heritage(found)) == ([(1, None), (2, 1)], {"": "old"})
+    open_ = row(2, "charge", 0, kind=StepKind.CALLBACK, state=CANCELLED)
+    found = planned(ended(RunState.CANCELLED, seq=1), row(1, "request:charge", 1), open_)
+    assert (found.steps, heritage(found)) == ([], {"": "old", "request:charge": "old::request:charge"})
+    undone = ended(RunState.UNDONE, ending="cancelled", seq=1, undone=[1])
+    found = planned(undone, row(1, "request:charge", 0, state=CANCELLED), answer)
+    assert (found.steps, heritage(found)) == ([], {"": "old"})
 
 
 def test_what_was_undone_goes_with_its_undo_and_its_key() -> None:

@@ -127,6 +127,7 @@ SHOWN: dict[str, str] = {
     "act_batch_max": "roles/test_acts.py::test_progress_is_shown_after_each_batch",
     "act_share_s": "store/test_acts.py::test_a_batch_ends_after_its_share_of_time",
     "keep_fires_days": "store/test_schedules.py::test_old_fates_are_forgotten",
+    "keep_events_days": "store/test_events.py::test_old_events_are_forgotten",
     "keep_workflows_days": "store/test_workflows.py::test_what_nobody_declared_for_a_long_time_is_removed",
     "poll_s": "roles/test_isolated.py::test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free",
     "runs_max": "roles/test_settings.py::test_a_scheduler_keeps_so_many_runs_in_memory",
@@ -138,6 +139,7 @@ SHOWN: dict[str, str] = {
     "suspect_losses": "roles/test_quarantine.py::test_those_beside_a_poison_step_are_not_taken_for_one",
     "suspect_s": "roles/test_quarantine.py::test_those_beside_a_poison_step_are_not_taken_for_one",
     "timeout_grace_s": "store/test_leader.py::test_an_overdue_attempt_is_ended",
+    "age_s": "store/test_queues.py::test_what_has_waited_long_passes_higher_priorities",
     "breaker_report_s": "roles/test_gates.py::test_an_outage_spends_few_attempts_and_ends_by_itself",
     "watch_s": "roles/test_gates.py::test_people_get_one_alert_which_is_cleared_when_it_is_over",
     "backlog_s": "store/test_alerts.py::test_a_step_that_waits_too_long_is_found",
@@ -165,6 +167,7 @@ SHOWN: dict[str, str] = {
     "payload_max_bytes": "roles/test_payloads.py::test_the_limit_of_payloads_is_the_one_that_was_set",
     "logs_max_bytes": "roles/test_logs.py::test_the_settings_are_obeyed",
     "logs_level": "roles/test_logs.py::test_the_settings_are_obeyed",
+    "traces": "roles/test_traces.py::test_each_attempt_is_a_span_under_the_start",
     "on_bug": "roles/test_bugs.py::test_the_setting_is_for_all_that_do_not_say_it",
     "replay_slice_steps": "store/test_schedulers.py::test_claiming_runs_with_long_histories_is_bounded",
 }

@@ -348,7 +348,48 @@ def test_many_missed_times_of_an_interval_are_counted_at_once() -> None:
     assert Plan("@hourly").count_between(0.0, 3600.0, 10) is None
 
 
+def test_a_time_right_before_the_end_of_what_is_counted_counts() -> None:
+    """A schedule may be resumed in the very moment of one of its times. The difference is less than a float of today can show."""
+    at = 1_800_000_006.0
+    assert Plan("2s").count_between(at - 2, at + 1e-6, 10) == (1, at, at)
+    assert Plan("2s").count_between(at - 4, at + 1e-6, 10) in ((1, at - 2, at - 2), (2, at - 2, at))
+    assert Plan("2s").count_between(at, at + 1e-6, 10) is None
+
+
 def test_a_local_time_and_its_instant_belong_together() -> None:
     """Samoa left out 30 December 2011: times of that day come at the first instant after it."""
     apia = zone("Pacific/Apia")
     assert apia.aware(apia.instant(datetime(2011, 12, 30, 12))).isoformat() == "2011-12-31T00:00:00+14:00"  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("at", "due"),
+    [
+        ("2026-11-16T02:00Z", "2026-11-16T05:00+00:00"),  # 03:00 in Oslo: on the same day
+        ("2026-11-16T05:00Z", "2026-11-17T05:00+00:00"),  # 06:00 itself: on the next one
+        ("2026-11-16T22:30Z", "2026-11-17T05:00+00:00"),
+        ("2026-03-28T22:00Z", "2026-03-29T04:00+00:00"),  # the clock is set forward in that night
+    ],
+)
+def test_a_run_is_due_at_the_first_wall_time_after_its_time(at: str, due: str) -> None:
+    """In the zone of the schedule. A plan without one promises nothing."""
+    plan = Plan("0 3 * * *", "Europe/Oslo", due="06:00")
+    found = plan.due_at(moment(at))
+    assert found is not None
+    assert datetime.fromtimestamp(found, UTC).isoformat(timespec="minutes") == due
+    assert Plan("0 3 * * *").due_at(moment(at)) is None
+
+
+def test_a_wall_time_that_a_day_does_not_have_is_due_after_the_gap() -> None:
+    """02:30 does not exist in Oslo on 29 March 2026."""
+    plan = Plan("@daily", "Europe/Oslo", due="02:30")
+    found = plan.due_at(moment("2026-03-28T23:00Z"))
+    assert found is not None
+    assert datetime.fromtimestamp(found, UTC).isoformat(timespec="minutes") == "2026-03-29T01:00+00:00"
+
+
+@pytest.mark.parametrize("due", ["6", "24:00", "6:00", "06:00:00", "2h", "", "06:0\u0660"])
+def test_what_is_no_wall_time_is_refused(due: str) -> None:
+    """Where it is written."""
+    with pytest.raises(DefinitionError, match="no wall time"):
+        Plan("@daily", due=due).check()

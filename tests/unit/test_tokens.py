@@ -112,7 +112,7 @@ def test_what_cannot_be_a_namespace_is_refused(given: str) -> None:
         namespaces((given,))
 
 
-@pytest.mark.parametrize("given", ["", "shop.*", "workflows:", "steps:", "events:x", "workflows:a b"])
+@pytest.mark.parametrize("given", ["", "shop.*", "workflows:", "steps:", "event:x", "workflows:a b"])
 def test_what_narrows_nothing_is_refused(given: str) -> None:
     """A typo would leave the token wide open, or shut."""
     with pytest.raises(InvalidInput):

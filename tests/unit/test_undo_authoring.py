@@ -55,14 +55,14 @@ class TestDeclaring:
         assert asyncio.run(refund(Charge("a", 1), "c", 2)) == "a c 2"
 
     def test_it_is_patient_and_otherwise_like_its_step(self) -> None:
-        """Its retry is its own. Timeout, needs and priority are the step's unless they are given."""
+        """Its retry is its own, and its priority is the highest. Timeout and needs are the step's unless they are given."""
         charge = declared()
 
         @charge.undo
         def refund(done: Charge | None, card: str, cents: int) -> None: ...
 
         assert refund.retry is UNDO_RETRY
-        assert (refund.timeout_s, refund.needs, refund.priority) == (30.0, ("bank",), 2)
+        assert (refund.timeout_s, refund.needs, refund.priority) == (30.0, ("bank",), 9)
 
     def test_settings_may_be_given(self) -> None:
         """As for a step."""

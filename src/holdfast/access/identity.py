@@ -8,12 +8,15 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from holdfast.access.roles import MAY, STORE_WIDE, Act, Role
+from holdfast.actor import Actor, Via
 from holdfast.errors import Forbidden
 from holdfast.namespaces import ALL
 
 ALL_NAMESPACES = ALL
 WORKFLOWS = "workflows:"
 """`can workflows:shop.*` narrows a token to the workflows whose names fit the pattern."""
+EVENTS = "events:"
+"""`can events:order.*` narrows a token to sending events of these types."""
 STEPS, LABELS = "steps:", "labels:"
 """`can steps:billing.*` and `can labels:gpu` narrow the token of an agent to these steps and labels."""
 
@@ -22,12 +25,14 @@ class Kind(StrEnum):
     LOCAL = "local"
     """A program that reaches the store itself, or a person at the host while no token exists."""
     TOKEN = "token"  # noqa: S105  a kind, not a secret
+    OIDC = "oidc"
+    """Somebody for whom an issuer has signed a token."""
 
 
 class Identity(msgspec.Struct, frozen=True):
     kind: Kind
     id: str
-    """The token's id. Empty for a local one."""
+    """The token's id, or the issuer and its subject: `https://login.example#42`. Empty for a local one."""
     name: str
     role: Role
     namespaces: frozenset[str]
@@ -36,11 +41,24 @@ class Identity(msgspec.Struct, frozen=True):
     can: tuple[str, ...] = ()
     payloads: bool = True
     """False if it must not see inputs, results and logs."""
+    who: tuple[str, ...] = ()
+    """The person who asks, and their teams: `person:anna`, `team:finance`."""
+    via: str = ""
+    """By which way it came, and in which request, for the journal. Whoever lets it in says so."""
+    request: str = ""
 
     @property
-    def actor(self) -> str:
+    def actor(self) -> Actor:
         """Who it is, for the journal."""
-        return self.name if self.kind is Kind.LOCAL else f"{self.name} ({self.id[:8]})"
+        if self.kind is Kind.LOCAL:
+            return Actor(self.name, self.via, self.request)
+        name = f"{self.name} ({self.id[:8] if self.kind is Kind.TOKEN else self.id})"
+        return Actor(name, self.via, self.request)
+
+    @property
+    def person(self) -> str | None:
+        """Which person this is. None if nobody has said so."""
+        return next((one for one in self.who if one.startswith("person:")), None)
 
     @property
     def has_all(self) -> bool:
@@ -72,6 +90,10 @@ class Identity(msgspec.Struct, frozen=True):
             raise Forbidden("this token is not for that namespace")
         return msgspec.structs.replace(self, namespace=namespace)
 
+    def came(self, via: Via, request: str = "") -> Identity:
+        """Return this identity with the way by which it came, and the id of its request."""
+        return msgspec.structs.replace(self, via=via, request=request)
+
     def may_work(self, step: str) -> bool:
         """True if nothing narrows this identity to other steps."""
         return self._fits(STEPS, step)
@@ -84,11 +106,20 @@ class Identity(msgspec.Struct, frozen=True):
         """True if nothing narrows this identity to other workflows."""
         return self._fits(WORKFLOWS, workflow)
 
+    def may_emit(self, type: str) -> bool:
+        """True if nothing narrows this identity to events of other types."""
+        return self._fits(EVENTS, type)
+
+    @property
+    def is_for_events(self) -> bool:
+        """True if this identity is narrowed to some events: then it may send these, whatever they start."""
+        return any(one.startswith(EVENTS) for one in self.can)
+
     def _fits(self, kind: str, name: str) -> bool:
         patterns = [one.removeprefix(kind) for one in self.can if one.startswith(kind)]
         return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def local(name: str, namespace: str | None = None) -> Identity:
+def local(name: str, namespace: str | None = None, via: Via = Via.PYTHON) -> Identity:
     """Return the identity of a program or person that reaches the store itself, in this namespace or in all."""
-    return Identity(Kind.LOCAL, "", name, Role.ADMIN, frozenset({ALL_NAMESPACES}), namespace)
+    return Identity(Kind.LOCAL, "", name, Role.ADMIN, frozenset({ALL_NAMESPACES}), namespace, via=via)

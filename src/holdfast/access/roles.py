@@ -39,6 +39,10 @@ class Act(StrEnum):
     """Read the journal."""
     ADMINISTER = "administer"
     """Make, rotate and revoke tokens."""
+    SEE_ASKS = "see asks"
+    """List asks, and read one. Answerers see those that they are asked."""
+    ANSWER = "answer"
+    """Answer an ask, or hand it over."""
     WORK = "work"
     """Claim steps and report what became of them."""
 
@@ -58,9 +62,11 @@ MAY: Mapping[Act, frozenset[Role]] = {
     Act.STEER_STORE: _OPERATORS,
     Act.AUDIT: frozenset({Role.ADMIN}),
     Act.ADMINISTER: frozenset({Role.ADMIN}),
+    Act.SEE_ASKS: _READERS | {Role.ANSWERER},
+    Act.ANSWER: frozenset({Role.ANSWERER, Role.ADMIN}),
     Act.WORK: frozenset({Role.AGENT}),
 }
-"""For each act, the roles that may do it. Answerers get their own acts with asks."""
+"""For each act, the roles that may do it."""
 
 STORE_WIDE = frozenset({Act.READ_STORE, Act.STEER_STORE, Act.ADMINISTER})
 """Acts about the whole store. They need a token for all namespaces."""

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.access.identity import ALL_NAMESPACES, LABELS, STEPS, WORKFLOWS, Identity, Kind
+from holdfast.access.identity import ALL_NAMESPACES, EVENTS, LABELS, STEPS, WORKFLOWS, Identity, Kind
 from holdfast.access.roles import Role
 from holdfast.errors import InvalidInput
 from holdfast.model import TokenRow
 from holdfast.namespaces import is_namespace
+from holdfast.questions import is_person, is_who
 
 PREFIX = "hf"
 ID_BYTES, SECRET_BYTES = 12, 32
@@ -26,7 +27,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(
     rf"{PREFIX}_({'|'.join(Role)})_([0-9a-f]{{{2 * ID_BYTES}}})_([0-9A-Za-z]{{{SECRET_CHARS + CHECK_CHARS}}})"
 )
-_CAN = re.compile(rf"(?:{WORKFLOWS}|{STEPS}|{LABELS})[A-Za-z0-9_.*?<>\[\]-]{{1,200}}")
+_CAN = re.compile(rf"(?:{WORKFLOWS}|{STEPS}|{LABELS}|{EVENTS})[A-Za-z0-9_.*?<>\[\]-]{{1,200}}")
 _NOBODY = hashlib.sha256(b"nobody").digest()
 """What the secret of an unknown token is compared with, so that it takes as long as that of a known one."""
 
@@ -88,6 +89,7 @@ def identity_of(row: TokenRow) -> Identity:
         frozenset(msgspec.json.decode(row.namespaces, type=list[str])),
         can=tuple(msgspec.json.decode(row.can, type=list[str])),
         payloads=row.payloads,
+        who=tuple(msgspec.json.decode(row.who, type=list[str])),
     )
 
 
@@ -107,9 +109,22 @@ def narrowed(given: tuple[str, ...]) -> str:
     for one in given:
         if _CAN.fullmatch(one) is None:
             raise InvalidInput(
-                f"{one!r} narrows nothing: write {WORKFLOWS}NAME, {STEPS}NAME or {LABELS}NAME, with * for any "
+                f"{one!r} narrows nothing: write {WORKFLOWS}NAME, {EVENTS}TYPE, {STEPS}NAME or {LABELS}NAME, with * for any "
                 f"characters: {WORKFLOWS}shop.*"
             )
+    return msgspec.json.encode(sorted(set(given))).decode()
+
+
+def borne_by(given: tuple[str, ...], role: str) -> str:
+    """Return the person who bears a token, and their teams, as a row has them. Raise InvalidInput for anything else."""
+    for one in given:
+        if not is_who(one):
+            raise InvalidInput(f"{one!r} is neither a person nor a team: write person:NAME or team:NAME")
+    people = [one for one in given if is_person(one)]
+    if len(people) > 1:
+        raise InvalidInput(f"a token is for one person, not for {', '.join(people)}")
+    if role == Role.ANSWERER and not people:
+        raise InvalidInput("a token that answers needs the person who bears it: person:NAME")
     return msgspec.json.encode(sorted(set(given))).decode()
 
 

@@ -17,8 +17,10 @@ from holdfast import breaker, codec, policy
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.claims import Claimer
 from holdfast.agent.executor import Executor, overran
+from holdfast.agent.fairness import Fairness
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.host import AgentHost
+from holdfast.agent.loads import Loads, is_overload
 from holdfast.agent.logs import AgentLogs
 from holdfast.agent.outcome import Raised, raised
 from holdfast.agent.places import Places
@@ -30,11 +32,13 @@ from holdfast.decider.history import hold_note, unreadable
 from holdfast.durations import DurationCounts, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, LeaseLost, StepLost, StoreError, Unreadable
+from holdfast.loops import EARLIEST
 from holdfast.model import DEFAULT_NAMESPACE, Ending, LogPart, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save
 from holdfast.store.roles import AgentStore
+from holdfast.traces import spans_for
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
@@ -75,15 +79,20 @@ class Agent:
         self._environment, self._clock, self._config = environment, clock, config
         self._monotonic, self._uncounted = environment.monotonic, 0
         self.assignments: dict[AssignmentKey, Assignment] = {}
+        self.limited: set[tuple[str, int]] = set()
+        """(run, n) of the steps under a limit that this agent has. When one ends, others may begin anywhere."""
         self.closing = False
         self.tally = Tally()
         self._is_logged = log.isEnabledFor(logging.DEBUG)
         """True if attempts are logged. Looked up at every beat, because most agents never log an attempt."""
         self._keeper = AgentLogs.of(config, clock)
         self.gates = Gatekeeper(config)
+        self.loads = Loads()
+        self._loads_at = 0.0
+        self.fairness = Fairness(environment.monotonic)
         self.places = Places(config, partial(host.claim_after, 0.0))
         self.twins = TwinKeeper(self, store.twins, host, node, environment, config)
-        self._executor = self.executor_type(self, self.places, config)
+        self._executor = self._new_executor()
         self._claims = self.claims_type(
             store,
             host,
@@ -96,7 +105,18 @@ class Agent:
             environment=environment,
             config=config,
             only=only,
+            fairness=self.fairness,
         )
+
+    def _new_executor(self) -> Executor:
+        spans = spans_for(self._config)
+        if spans is None:
+            return self.executor_type(self, self.places, self._config)
+        from holdfast.agent.traced import Attempts, TracedAgent  # noqa: PLC0415  an optional dependency
+
+        executor = self.executor_type(TracedAgent(self), self.places, self._config)
+        executor.spans = Attempts(spans, self._store, self._node)
+        return executor
 
     # --- claiming and beginning steps ---------------------------------------------------------------------------------
 
@@ -111,12 +131,17 @@ class Agent:
         """Return when the next step that backs off, and that this agent can execute, becomes ready."""
         return await self._claims.next_ready()
 
-    def reserve(self, step: Step[Any, Any], workflow: str | None, namespace: str | None) -> bool:
+    def reserve(
+        self, step: Step[Any, Any], workflow: str | None, namespace: str | None, queue: int = 0
+    ) -> bool:
         """Keep a place for a step that this node's scheduler is about to issue. False if there is none, or if the step
-        must not begin here now."""
+        must not begin here now, because others wait whose turn it is."""
         if self.closing or not self._claims.can_serve(step.name, step.needs):
             return False
         if self.gates.shut and self.gates.bars(step, workflow, namespace):
+            return False
+        if self.fairness.waiting and not self.fairness.may_begin(queue):
+            self.places.is_short = True
             return False
         return self.places.take(step)
 
@@ -133,6 +158,10 @@ class Agent:
         step = self._steps[item.name]
         is_crowded = self._is_crowded(step)
         assignment = Assignment.of_claim(item, step, probe=probe, twin=is_twin)
+        if step.limits is not None:
+            self.limited.add((item.run_id, item.n))
+            if item.adapts:
+                assignment.adapts, assignment.adapts_from = item.adapts, self._monotonic()
         if item.losses >= self._config.suspect_losses:
             assignment.began_at = self._monotonic()
         try:
@@ -188,6 +217,7 @@ class Agent:
             limit=self._config.payload_max_bytes,
             keeper=self._keeper,
             twin=assignment.twin,
+            callback=assignment.callback,
         )
         if self._is_logged:
             self._log(assignment, "begins")
@@ -217,10 +247,25 @@ class Agent:
             except BaseException:
                 self.gates.restore(observations)
                 raise
+        if self.loads:
+            await self._report_loads()
         gates = await self._store.gates.gates(self._config.breaker_window_s)
         if self.gates.learn(gates, self._environment.monotonic()):
             self._host.claim_after(0.0)
         return any(one.round is None and one.failed for one in observations)
+
+    async def _report_loads(self) -> None:
+        """Report how attempts under adaptive limits went, as often as the leader looks."""
+        now = self._monotonic()
+        if now - self._loads_at < self._config.watch_s * EARLIEST:
+            return
+        self._loads_at = now
+        loads = self.loads.take()
+        try:
+            await self._store.limits.observe_limits(loads)
+        except BaseException:
+            self.loads.restore(loads)
+            raise
 
     def _note(self, assignment: Assignment, sign: breaker.Sign, error: BaseException | None = None) -> None:
         """Count what the attempt says about its dependency. Report it soon if it matters to other agents."""
@@ -292,6 +337,8 @@ class Agent:
         self.tally.succeeded += 1
         if self.gates.windows or assignment.probe is not None:
             self._note(assignment, breaker.Sign.WELL)
+        if assignment.adapts:
+            self.loads.succeeded(assignment.adapts, self._monotonic() - assignment.adapts_from)
         if assignment.started is not None:
             took_s = self._monotonic() - assignment.started
             self._durations.add(step_name(assignment.step.name), took_s, assignment.weight)
@@ -326,6 +373,8 @@ class Agent:
         sign = breaker.read_failure(assignment.retry, error, ending)
         is_known = sign is breaker.Sign.TROUBLE and self.gates.excuses(assignment)
         self._note(assignment, sign, error)
+        if assignment.adapts and is_overload(assignment.retry, error, ending):
+            self.loads.failed(assignment.adapts)
         if assignment.twin:
             self._log(assignment, "failed: %s", codec.message_of(error))
             self.twins.fail(assignment)

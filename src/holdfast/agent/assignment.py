@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,9 +15,15 @@ from holdfast.decider.commands import Issue
 from holdfast.decider.effect import undone_effect
 from holdfast.model import LogPart, effect_key
 from holdfast.policy import Retry
-from holdfast.store.answers import ClaimedStep
+from holdfast.store.answers import ClaimedRequest, ClaimedStep
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
+
+
+class Ended(Protocol):
+    """A span that says how the attempt ended."""
+
+    def end(self, outcome: str, error: BaseException | None = None) -> None: ...
 
 
 class Assignment(msgspec.Struct, eq=False):
@@ -48,6 +54,8 @@ class Assignment(msgspec.Struct, eq=False):
     throttled: int = 0
     began_at: float = -math.inf
     """When the attempt of a suspect began, on the monotonic clock."""
+    span: Ended | None = None
+    """The span of the attempt, if traces are on."""
     task: asyncio.Task[None] | None = None
     here: Attempting | None = None
     progress: str | None = None
@@ -61,10 +69,16 @@ class Assignment(msgspec.Struct, eq=False):
     """When the attempt began, on the monotonic clock, if its duration is to be counted."""
     weight: int = 1
     """For how many attempts this duration counts."""
+    adapts: tuple[int, ...] = ()
+    """The adaptive limits that it is under."""
+    adapts_from: float = 0.0
+    """When the attempt under them began, on the monotonic clock."""
     lost: bool = False
     """The agent no longer has the step, and reports nothing about it."""
     ended: bool = False
     """The attempt is over, and its place is free."""
+    callback: str | None = None
+    """Where another system posts the result, if it is the request for a callback."""
 
     @classmethod
     def of_issue(cls, run_id: str, n: int, issue: Issue, issued_at: float) -> Assignment:
@@ -113,6 +127,7 @@ class Assignment(msgspec.Struct, eq=False):
             excused=claimed.excused,
             timeouts=claimed.timeouts,
             throttled=claimed.throttled,
+            callback=claimed.callback if type(claimed) is ClaimedRequest else None,
         )
 
     @property

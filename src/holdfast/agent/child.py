@@ -114,10 +114,15 @@ class ChildProcess:
             saved_raw=None if request.saved is None else request.saved.encode(),
             loop=self._loop,
             undoes=request.undoes,
+            callback=request.callback,
             limit=request.limit,
             keeper=None if request.log_level is None else ChildLogs(self, request.log_level),
         )
         here_var.set(at)
+        if request.trace is not None:
+            from holdfast import spans  # noqa: PLC0415  an optional dependency
+
+            spans.enter(request.trace)
         log_fields.install()
         log_records.belong_to(at)
         return execute(step, bound, request.limit)

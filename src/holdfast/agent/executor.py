@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from holdfast.agent import isolation
@@ -42,9 +43,17 @@ class ExecutingAgent(Protocol):
         """The process is ending, and the step has not ended."""
 
 
+class BegunSpans(Protocol):
+    async def begin(self, assignment: Assignment) -> None:
+        """Begin the span of this attempt, and make it current in this task."""
+
+
 class Executor:
     execute_isolated = staticmethod(isolation.execute)
     """Executes a step in a process of its own. A simulation has no other processes, and replaces this."""
+
+    spans: BegunSpans | None = None
+    """Begins a span for each attempt, if traces are on."""
 
     def __init__(self, agent: ExecutingAgent, places: Places, config: Config) -> None:
         self._agent, self._places, self._config = agent, places, config
@@ -54,10 +63,19 @@ class Executor:
         """Execute the step in a task of its own."""
         step = assignment.step
         run = self._in_loop if step.is_async else self._isolated if step.isolate else self._in_thread
-        assignment.task = asyncio.get_running_loop().create_task(run(assignment))
+        execution = run(assignment) if self.spans is None else self._traced(self.spans, run, assignment)
+        assignment.task = asyncio.get_running_loop().create_task(execution)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @staticmethod
+    async def _traced(
+        spans: BegunSpans, run: Callable[[Assignment], Awaitable[None]], assignment: Assignment
+    ) -> None:
+        """Execute the step within a span. Until that has begun, the step has not."""
+        await spans.begin(assignment)
+        await run(assignment)
 
     async def _in_loop(self, assignment: Assignment) -> None:
         assignment.begun = True

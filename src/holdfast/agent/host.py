@@ -33,6 +33,9 @@ class AgentHost(Protocol):
     def claim_after(self, delay_s: float) -> None:
         """Claim again after `delay_s` seconds."""
 
+    def claim_at(self, at: float) -> None:
+        """Claim steps at this time of the store's clock."""
+
     def exchange_gates_after(self, delay_s: float) -> None:
         """Report observations of dependencies to the store, and read its gates, after `delay_s` seconds."""
 

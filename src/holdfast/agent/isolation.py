@@ -62,12 +62,15 @@ class AttemptRequest(msgspec.Struct):
     attempt: int
     saved: str | None
     undoes: str | None
+    callback: str | None
     limit: int
     """How many bytes a result or a checkpoint may have."""
     log_level: int | None = None
     """What the child logs from this level on is kept. None if nothing is kept."""
     root_level: int = logging.WARNING
     """The level of the agent's root logger, which the child begins with."""
+    trace: str | None = None
+    """The span of the attempt. The spans of the child's code are under it."""
     streams: tuple[int, int] | None = None
     """Descriptors of the agent's own standard output and standard error, if those of the child are pipes."""
 
@@ -107,8 +110,10 @@ async def _execute(
         run_id=here.run_id,
         key=here.key,
         attempt=here.attempt,
+        trace=here.trace,
         saved=None if here.saved_raw is None else here.saved_raw.decode(),
         undoes=here.undoes,
+        callback=here.callback,
         limit=limit,
     )
     options: dict[str, Any] = {}

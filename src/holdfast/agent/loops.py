@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.agent.agent import Agent
-from holdfast.environment import Environment, StoreClock
+from holdfast.environment import Environment
 from holdfast.loops import EARLIEST, Loops
 from holdfast.store.bell import Bell
 
@@ -20,12 +20,11 @@ class AgentLoops:
         claim: Callable[[], Awaitable[int]],
         declare: Callable[[], Awaitable[None]],
         environment: Environment,
-        clock: StoreClock,
     ) -> None:
         """`claim` is the agent's `claim`, guarded by its node. `declare` records the code that was declared since the
         node registered."""
         self._agent, self._loops, self._claim, self._declare = agent, loops, claim, declare
-        self._environment, self._clock = environment, clock
+        self._environment = environment
         self._is_exchange_due = False
 
     def all(self) -> list[Coroutine[Any, Any, None]]:
@@ -42,9 +41,9 @@ class AgentLoops:
                 await loops.guarded("lanes", agent.learn_lanes)
             while await loops.guarded("claiming steps", self._claim):
                 pass
-            due = await loops.guarded("back-off", agent.next_ready)
-            if due and due - self._clock.now() < poll_s:
-                loops.bells.ring_here_after(max(0.0, due - self._clock.now()), Bell.STEPS)
+            left_s = await loops.guarded("back-off", agent.next_ready)
+            if left_s and left_s < poll_s:
+                loops.bells.ring_here_within(left_s, Bell.STEPS)
 
     async def _beat(self) -> None:
         loops, beat_s = self._loops, self._loops.config.beat_s

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from holdfast.codec.secret import redacted
 from holdfast.model import LogLine
 from holdfast.workflow.here import Attempting
 
@@ -47,7 +48,7 @@ class PrintedLines(asyncio.Protocol):
         line = self._rest.decode("utf-8", "backslashreplace").rstrip("\r")
         self._rest.clear()
         if self._here.keeper is not None:
-            self._here.keeper.keep_line(self._here, LogLine(0.0, "", "", line, None, self._stream))
+            self._here.keeper.keep_line(self._here, LogLine(0.0, "", "", redacted(line), None, self._stream))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._rest:

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.host import AgentHost
 from holdfast.config import Config
@@ -21,7 +19,7 @@ from holdfast.errors import StoreError
 from holdfast.model import Ending, Twin, TwinState
 from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
-from holdfast.store.twins import AgentTwins
+from holdfast.store.twins import AgentTwins, outran_by
 
 log = logging.getLogger("holdfast.agent")
 
@@ -65,13 +63,7 @@ class TwinKeeper:
         self._soon(self._end(twin, TwinState.FAILED, None))
 
     async def _end(self, twin: Assignment, state: TwinState, output: bytes | None) -> None:
-        outran = msgspec.json.encode(
-            {
-                "type": "holdfast.errors.StepLost",
-                "message": f"its twin on agent {self._node} was first",
-                "ending": "outrun",
-            }
-        ).decode()
+        outran = outran_by(self._node)
         if not self._host.has_lease():
             return
         try:

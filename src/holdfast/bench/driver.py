@@ -17,6 +17,7 @@ from holdfast.environment import Environment
 from holdfast.errors import HoldfastError
 from holdfast.interpreters import python
 from holdfast.lifecycle import RUN_ENDED
+from holdfast.workflow.workflow import Workflow
 
 IN_FLIGHT = 500
 """How many runs are awaited at a time where a rate is measured: enough to fill group commits, and half of the runs that
@@ -48,16 +49,21 @@ class Bench(NamedTuple):
         return quick if self.quick else full
 
 
-async def drive(hf: Holdfast, runs: int, length: int) -> float:
-    """Start `runs` chains, IN_FLIGHT at a time. Return the seconds from the first start to the last acknowledged
-    end."""
+async def drive(
+    hf: Holdfast,
+    runs: int,
+    length: int,
+    made: Callable[[int], Workflow[[int], int]] = lambda number: chain,
+) -> float:
+    """Start `runs` chains, IN_FLIGHT at a time. `made` returns the workflow of each, by its number. Return the seconds from
+    the first start to the last acknowledged end."""
     left = runs
 
     async def one_after_another() -> None:
         nonlocal left
         while left > 0:
             left -= 1
-            run = await hf.start(chain, length)
+            run = await hf.start(made(left), length)
             if await run.result() != length:
                 raise NotMeasured(f"run {run.id} returned something else than its {length} steps")
 

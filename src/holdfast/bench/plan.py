@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from holdfast.bench import growth, latency, recovery, throughput
+from holdfast.bench import fairness, growth, latency, recovery, throughput
 from holdfast.bench.driver import Bench
 from holdfast.bench.figures import Figure
 from holdfast.environment import Environment
@@ -37,6 +37,7 @@ MEASUREMENTS = {
     "H": Measurement("among sleeping runs", latency.among_sleepers),
     "I": Measurement("growing history", growth.growth),
     "J": Measurement("agents over HTTP", _agents_over_http),
+    "K": Measurement("fair and limited", fairness.fair_and_limited),
 }
 LAST = "H"
 """This measurement leaves its sleeping runs behind, so in a store that all measurements share it comes last."""

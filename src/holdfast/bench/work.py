@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from holdfast.environment import Environment
+from holdfast.workflow.limits import Limit
 from holdfast.workflow.step import step
 from holdfast.workflow.workflow import workflow
 
@@ -22,6 +23,11 @@ _world = Environment()
 
 @step(name="work.noop")
 async def noop(x: int) -> int:
+    return x + 1
+
+
+@step(name="work.limited_noop", limits=[Limit("work:{fair}", 5)])
+async def limited_noop(x: int) -> int:
     return x + 1
 
 
@@ -42,6 +48,15 @@ async def chain(length: int) -> int:
     x = 0
     for _ in range(length):
         x = await noop(x)
+    return x
+
+
+@workflow(name="work.limited_chain")
+async def limited_chain(length: int) -> int:
+    """The same under a limit for each fair key."""
+    x = 0
+    for _ in range(length):
+        x = await limited_noop(x)
     return x
 
 

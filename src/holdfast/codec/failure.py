@@ -18,6 +18,7 @@ import msgspec
 from holdfast import errors
 from holdfast.codec.exceptions import known_class, rebuild, recorded_names
 from holdfast.codec.payload import encode_any
+from holdfast.codec.secret import redacted
 from holdfast.programs import name_of
 
 MESSAGE_MAX_CHARS = 4_000
@@ -73,6 +74,9 @@ class RecordedFailure(msgspec.Struct, omit_defaults=True):
     """For a run: how much of its history had been delivered when its code ended."""
     steps: list[int] = []
     """For a run: n of the steps whose failure ended it. Empty if its code, a deadline or a cancellation ended it."""
+    since: int | None = None
+    """For a run whose code raised this by itself: how much of its history had been delivered when the first saga was left
+    by it. Only set if a saga undid something because of it."""
     undone: list[int] = []
     """For a run: n of its steps that were undone."""
     by: str = ""
@@ -92,7 +96,7 @@ def encode_error(
         failure = _described(error, [PARTS_MAX])
         failure.traceback, failure.place = _safely(_trace, error, ""), place_of(error)
         failure.step, failure.ending, failure.unsure = step, ending, unsure
-        return msgspec.json.encode(failure).decode()
+        return redacted(msgspec.json.encode(failure).decode())
     except Exception as wrong:  # noqa: BLE001  the failure must be recorded, if only by its name
         name = _printable(_safely(name_of, type(error), "builtins.BaseException"))
         message = f"(the exception cannot be described: {type(wrong).__name__})"
@@ -248,6 +252,11 @@ def place_in(raw: str) -> str:
     return _parsed(raw).place
 
 
+def ending_of(raw: str) -> str:
+    """Return how the attempt ended that a recorded error is about, as `Ending` names it."""
+    return _parsed(raw).ending
+
+
 def is_unsure(losses: int, error: str | None) -> bool:
     """True if a step that failed may have had its effect, because nobody knows how one of its attempts ended."""
     if losses > 0:
@@ -294,19 +303,21 @@ class End(NamedTuple):
     undone: Sequence[int]
     by: str
     by_n: int | None
+    since: int | None = None
 
 
 def end_of(raw: str | None) -> End:
     if raw is None:
         return End(None, (), (), "", None)
     failure = _parsed(raw)
-    return End(failure.seq, failure.steps, failure.undone, failure.by, failure.by_n)
+    return End(failure.seq, failure.steps, failure.undone, failure.by, failure.by_n, failure.since)
 
 
-def ended_by(raw: str, seq: int, steps: Sequence[int]) -> str:
-    """Return the error of a run with the place in its history where its code ended, and the steps that ended it."""
+def ended_by(raw: str, seq: int, steps: Sequence[int], since: int | None = None) -> str:
+    """Return the error of a run with the place in its history where its code ended, and what ended it: steps, or what the
+    code raised by itself after the place `since`."""
     failure = _parsed(raw)
-    failure.seq, failure.steps = seq, list(steps)
+    failure.seq, failure.steps, failure.since = seq, list(steps), since
     return msgspec.json.encode(failure).decode()
 
 
@@ -337,7 +348,7 @@ def _reason(error: str | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the exception's message as text that every store accepts and every terminal shows."""
+    """Return the exception's message, without secrets, as text that every store accepts and every terminal shows."""
     try:
         text = _printable(str(error))
     except BaseException as wrong:  # noqa: BLE001  an author's __str__ must not hide the failure
@@ -345,7 +356,7 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         inner = "; ".join(f"{type(e).__name__}: {message_of(e)}" for e in error.exceptions[:5])
         text = f"{_printable(error.message)}: {inner}"[:MESSAGE_MAX_CHARS]
-    return text
+    return redacted(text)
 
 
 def _printable(text: str) -> str:

@@ -17,9 +17,11 @@ from holdfast.codec.whole import find_unread
 from holdfast.config import DEFAULT
 from holdfast.errors import InvalidInput
 from holdfast.interrupt import by_signal
+from holdfast.keyring import HEAD, KEYS, sealed_by
 
 PAYLOAD_MAX_BYTES = DEFAULT.payload_max_bytes
 TIMES = (dt.datetime, dt.time)
+SEALED, SEALED_BYTES = HEAD, len(HEAD)
 
 _PLACE = re.compile(r" - at `\$?([^`]*)`")
 
@@ -59,6 +61,8 @@ class Payload:
         return raw
 
     def decode(self, raw: bytes) -> Any:
+        if raw[:SEALED_BYTES] == SEALED:
+            refuse_sealed(self.what, raw)
         try:
             return self._decode(raw)
         except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
@@ -130,12 +134,16 @@ def _encode_by(payload: Payload, value: Any, what: str, limit: int) -> bytes:
 
 
 def decode_any(raw: bytes) -> Any:
+    if raw[:SEALED_BYTES] == SEALED:
+        refuse_sealed("a payload", raw)
     return msgspec.json.decode(raw)
 
 
 def is_same_json(one: bytes, other: bytes) -> bool:
     """True if two JSON texts mean the same, however they are written."""
-    return one == other or _sorted.encode(decode_any(one)) == _sorted.encode(decode_any(other))
+    return one == other or _sorted.encode(msgspec.json.decode(one)) == _sorted.encode(
+        msgspec.json.decode(other)
+    )
 
 
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -171,6 +179,15 @@ def refuse_change(what: str, value: Any, back: Any, *, loose: bool) -> None:
 def _described(change: Change) -> str:
     place = change.place.lstrip(".")
     return f"{place}: {change.what}" if place else change.what
+
+
+def refuse_sealed(what: str, raw: bytes) -> None:
+    """Refuse to read a payload that was not opened. Read as JSON, it might be taken for a value of the declared type."""
+    if (key := sealed_by(raw)) is not None:
+        raise InvalidInput(
+            f"{what}: it is sealed with the key {key!r}, which {KEYS} does not have, or somebody changed it since: "
+            "add the key where this runs"
+        )
 
 
 def refuse_size(what: str, size: int, limit: int) -> NoReturn:

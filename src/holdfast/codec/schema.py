@@ -117,7 +117,7 @@ class _CustomTypes:
             for name, part in defs.items():
                 if self.defs.setdefault(name, part) != part:
                     raise TypeError(f"two classes are called {name}")
-            body = _resolved(schema, defs)
+            body = resolved(schema, defs)
             properties = {TAG: {"enum": [tag]}, **body.get("properties", {})}
             required = [TAG, *body.get("required", ())]
             name = f"{kind.__name__}.{tag}"
@@ -268,7 +268,7 @@ def _of_any(value: Any, schema: Schema, defs: Schema, place: str) -> Problems:
     if None not in tried:
         # Probably the option was meant whose problem is furthest inside.
         found = max((one for one in tried if one is not None), key=lambda one: len(one[0]))
-        kinds = dict.fromkeys(kind for option in options for kind in _kinds(_resolved(option, defs)) or ())
+        kinds = dict.fromkeys(kind for option in options for kind in _kinds(resolved(option, defs)) or ())
         if found[0] != place or len(options) == 1 or _is_one(value, list(kinds)) or not kinds:
             yield found
         else:
@@ -278,7 +278,7 @@ def _of_any(value: Any, schema: Schema, defs: Schema, place: str) -> Problems:
             )
 
 
-def _resolved(schema: Schema, defs: Schema) -> Schema:
+def resolved(schema: Schema, defs: Schema) -> Schema:
     """Return the schema that a reference leads to."""
     for _ in range(len(defs)):
         if "$ref" not in schema:
@@ -343,7 +343,7 @@ def _of_object(value: dict[str, Any], schema: Schema, defs: Schema, place: str) 
 
 def members(schema: Schema) -> list[str] | None:
     """Return the names that an object of this schema may have. None if it may have any."""
-    found = _resolved(schema, schema.get("$defs", {}))
+    found = resolved(schema, schema.get("$defs", {}))
     if "properties" not in found or found.get("additionalProperties"):
         return None
     return list(found["properties"])
@@ -358,7 +358,7 @@ def filled(value: Any, schema: Any) -> Any:
 def _filled(value: Any, schema: Any, defs: Schema) -> Any:
     if not isinstance(schema, dict):
         return value
-    schema = _meant(value, _resolved(schema, defs), defs)
+    schema = _meant(value, resolved(schema, defs), defs)
     if isinstance(value, dict):
         known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
         found = {}
@@ -389,7 +389,7 @@ def _meant(value: Any, schema: Schema, defs: Schema) -> Schema:
         ]
         if not fitting:
             return schema
-        schema = _resolved(fitting[0], defs)
+        schema = resolved(fitting[0], defs)
     return schema
 
 
@@ -407,7 +407,7 @@ def _example(schema: Any, defs: Schema, depth: int) -> Any:
     if "default" in schema:
         return schema["default"]
     if "$ref" in schema:
-        return _example(_resolved(schema, defs), defs, depth + 1)
+        return _example(resolved(schema, defs), defs, depth + 1)
     if "anyOf" in schema:
         options = sorted(schema["anyOf"], key=lambda option: _kinds(option) == ["null"])
         return _example(options[0], defs, depth + 1)

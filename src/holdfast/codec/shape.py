@@ -15,11 +15,14 @@ from msgspec.structs import astuple
 from holdfast.codec.forms import Form, Wrap, complete, dec_hook, enc_hook, form_of
 from holdfast.codec.payload import (
     PAYLOAD_MAX_BYTES,
+    SEALED,
+    SEALED_BYTES,
     Payload,
     is_same,
     refuse,
     refuse_change,
     refuse_nan,
+    refuse_sealed,
     refuse_size,
 )
 from holdfast.codec.plain import make_copier
@@ -129,6 +132,8 @@ class Shape:
         )
 
     def decode(self, raw: bytes) -> msgspec.Struct:
+        if raw[:SEALED_BYTES] == SEALED:
+            refuse_sealed(self.what, raw)
         try:
             return self._decode(raw)
         except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises

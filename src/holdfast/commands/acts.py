@@ -10,23 +10,21 @@ from typing import Any, cast
 
 import click
 
-from holdfast.acts import Act, ActInfo
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE, WRONG
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import Target, command, opened
-from holdfast.environment import Environment
+from holdfast.desk.acts import Act, ActInfo
+from holdfast.desk.plans import DID, Change, Preview
 from holdfast.model import ActOptions, ActRow, ActRun, ActState, Fate
-from holdfast.plans import DID, Change, Preview
 from holdfast.store.acts import LEFT
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
+from holdfast.terminal.meter import Meter
 
 NAMED_MAX = 10
 """How many runs that were left alone are named at once. `holdfast acts show` names all."""
 LISTED_MAX = 50
 """How many acts are listed."""
-LINE_EVERY_S = 5.0
-"""How often progress is printed where no terminal can show it on one line."""
 GLYPHS = {Fate.DONE: "✓", Fate.CHANGED: "≠", Fate.REFUSED: "✗", None: "·"}
 COLOURS = {Fate.DONE: "green", Fate.CHANGED: "yellow", Fate.REFUSED: "red", None: None}
 STATE_COLOURS = {ActState.DONE: "green", ActState.RUNNING: "cyan", ActState.STOPPED: "yellow"}
@@ -65,7 +63,7 @@ async def _plan(
     """Make the plan. Return its id, its preview and how many runs are in it. A plan of no run is dropped."""
     async with opened(store) as hf:
         where = target.wanted.filter(await hf.now())
-        with _Meter(as_json) as meter:
+        with Meter(as_json) as meter:
             act = await hf.plan_act(
                 verb, where, options, note, lambda seen: meter.show(f"{wording.counted(seen, 'run')} listed")
             )
@@ -89,7 +87,7 @@ async def _go(act_id: str, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
         act = hf.act(act_id)
         was = (await act.row()).state
-        with _Meter(as_json) as meter:
+        with Meter(as_json) as meter:
             try:
                 await act.carry_out(lambda info: meter.show(progress_words(info)))
             except asyncio.CancelledError:
@@ -172,7 +170,7 @@ def acts(
 
 async def _list(store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found, now = await hf.desk.acts(hf.who, LISTED_MAX), await hf.now()
+        found, now = await hf.desk.acts.list(hf.who, LISTED_MAX), await hf.now()
     if as_json:
         output.print_json([act_object(row) for row in found])
         return
@@ -190,7 +188,7 @@ async def _show(act_id: str, fates: tuple[str, ...], follow: bool, store: str, a
         act = hf.act(act_id)
         row, now = await act.row(), await hf.now()
         if follow:
-            with _Meter(as_json) as meter:
+            with Meter(as_json) as meter:
                 async for info in act.watch():
                     if as_json:
                         output.print_line(_progress_object(info))
@@ -349,35 +347,3 @@ def _said(preview: Preview) -> output.Object:
 def _progress_object(info: ActInfo) -> output.Object:
     names = ("id", "runs", "done", "changed", "refused", "left")
     return {"state": str(info.state)} | {name: getattr(info, name) for name in names}
-
-
-class _Meter:
-    """Shows progress on standard error: on one line of a terminal, or else as a line every few seconds."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._is_shown, self._is_terminal = not as_json, sys.stderr.isatty()
-        self._clock = Environment().monotonic
-        self._at = self._clock()
-        self._width = 0
-
-    def __enter__(self) -> _Meter:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.end()
-
-    def show(self, words: str) -> None:
-        if not self._is_shown:
-            return
-        if self._is_terminal:
-            click.echo(f"\r{words.ljust(self._width)}", nl=False, err=True)
-            self._width = len(words)
-        elif self._clock() - self._at >= LINE_EVERY_S:
-            self._at = self._clock()
-            print_words(words, dim=True, err=True)
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._width:
-            click.echo(f"\r{' ' * self._width}\r", nl=False, err=True)
-            self._width = 0

@@ -52,7 +52,7 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
 
 async def _examined(url: str, everything: bool) -> tuple[list[NodeHealth], LeaderLease | None, float]:
     async with opened(url) as hf:
-        seen = await hf.desk.agents(hf.who, everything=everything)
+        seen = await hf.desk.agents.list(hf.who, everything=everything)
     return seen.nodes, seen.lease, seen.now
 
 

@@ -61,7 +61,7 @@ def alerts(
 
 async def _list(everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found = await hf.desk.alerts(hf.who, everything=everything, limit=LISTED_MAX)
+        found = await hf.desk.alerts.list(hf.who, everything=everything, limit=LISTED_MAX)
         now = await hf.now()
     if as_json:
         output.print_json([alert_object(*one) for one in found])
@@ -171,7 +171,7 @@ async def _test(file: str | None, channel: str | None, as_json: bool) -> int:
 
 async def _clear(ids: tuple[int, ...], store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        cleared = {alert: await hf.desk.clear_alert(hf.who, alert) for alert in ids}
+        cleared = {alert: await hf.desk.alerts.clear(hf.who, alert) for alert in ids}
     if as_json:
         output.print_json([{"id": alert, "cleared": done} for alert, done in cleared.items()])
     else:

@@ -25,7 +25,7 @@ from holdfast.terminal.logs import Brief, log_to_errors
 if TYPE_CHECKING:
     from holdfast.bench.figures import Figure
 
-LETTERS = "ABCDEFGHIJ"
+LETTERS = "ABCDEFGHIJK"
 
 
 class Measured(NamedTuple):
@@ -92,6 +92,7 @@ def bench(store: str | None, letters: tuple[str, ...], quick: bool, force: bool,
     I  B with 5,000, 50,000 and 500,000 steps of history (--quick: a tenth of it); one run of 10,000 steps in sequence
        (--quick: 1,000), per step, beside runs of 100; and its replay after a kill, until its next step runs
     J  A and B with an agent behind a server, by G in the same minute; and D with it
+    K  G's ten-step runs with 100 fair keys and a limit for each, by G in the same minute
     """
     log_to_errors(logging.ERROR, Brief())  # E kills an agent, so a warning that one is gone is expected
     with output.stdout_kept(as_json):

@@ -83,7 +83,7 @@ def doctor(store: str, as_json: bool) -> int:
 async def _examine(url: str) -> Diagnosis:
     async with opened(url) as hf:
         now = await hf.store.now()
-        nodes = [one.node for one in (await hf.desk.agents(hf.who)).nodes]
+        nodes = [one.node for one in (await hf.desk.agents.list(hf.who)).nodes]
         alive = [node for node in nodes if node.lease_until > now]
         runs = output.by_state(await hf.store.reads.runs_by_state(hf.namespace))
         leader = await hf.store.leader.leader()

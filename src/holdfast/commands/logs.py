@@ -17,7 +17,7 @@ from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter, Logged, LogInfo, LogTake, in_time
-from holdfast.run import LOGS_MAX, Run
+from holdfast.run import Run
 from holdfast.terminal.lines import print_words
 from holdfast.terminal.log_lines import log_object, print_log
 from holdfast.terminal.output import print_line
@@ -142,7 +142,7 @@ class _Printing:
 
     async def _fetched(self) -> None:
         """Print what a server has and was not printed before."""
-        found = Counter(await self._hf.desk.logs(self._hf.who, self._run_id, self._where, LOGS_MAX))
+        found = Counter(await self._hf.desk.runs.logs(self._hf.who, self._run_id, self._where))
         for info, times in found.items():
             for _ in range(times - self._seen[info]):
                 self._show(info)

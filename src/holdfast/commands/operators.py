@@ -179,7 +179,8 @@ def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) ->
             # A run that is stuck at a step in quarantine counts as running: its code can still get the CancelledError.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             heard = any(
-                sent.name == CANCEL and sent.delivered_seq for sent in await hf.desk.signals(hf.who, run_id)
+                sent.name == CANCEL and sent.delivered_seq
+                for sent in await hf.desk.signals.list(hf.who, run_id)
             )
             return before, heard, await hf.run(run_id).cancel(note, force=force)
 

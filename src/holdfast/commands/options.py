@@ -6,18 +6,20 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import wraps
 from typing import Any, Literal, NamedTuple
 
 import click
 from click.core import ParameterSource
 
+from holdfast.actor import Via
 from holdfast.addresses import is_remote, shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
+from holdfast.desk.filters import age, run_filter
 from holdfast.errors import HoldfastError, InvalidInput, InvalidSettings, StoreUnreachable
-from holdfast.filters import run_filter
 from holdfast.model import DEFAULT_NAMESPACE, RunState
 from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces, given_namespaces
 from holdfast.store import dialect_of
@@ -166,6 +168,38 @@ note_option = click.option("--note", default="", metavar="TEXT", help="Say why, 
 run_argument = click.argument("run_id", metavar="RUN")
 
 
+def _span(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Read how much later something is to happen."""
+    found = None if text is None else age(text)
+    if text is not None and not found:
+        raise click.BadParameter(
+            f"{text!r} is no span: write 90s, 30min, 12h, 2d or 1w", ctx=context, param=option
+        )
+    return found
+
+
+def _time(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
+    """Read a time. Without an offset it is local time."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+        return found if found.utcoffset() is not None else found.astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(
+            f"{text!r} is no time: write 2026-11-17, 2026-11-17T14:30 or 2026-11-17T14:30Z",
+            ctx=context,
+            param=option,
+        ) from None
+
+
+def _due(context: click.Context, option: click.Parameter, text: str | None) -> float | datetime | None:
+    """Read by when a run is due: a span or a time."""
+    if text is None or age(text) is None:
+        return _time(context, option, text)
+    return _span(context, option, text)
+
+
 class RunRequest(NamedTuple):
     """What the command line says about the run to start."""
 
@@ -175,6 +209,11 @@ class RunRequest(NamedTuple):
     priority: int | None
     tags: dict[str, str]
     timeout: float | None
+    begin_in: float | None
+    begin_at: datetime | None
+    by: str | None
+    fair: str | None
+    due: float | datetime | None
     app: str | None
 
     def workflow(self) -> Workflow[Any, Any]:
@@ -183,6 +222,11 @@ class RunRequest(NamedTuple):
             "id": self.run_id,
             "priority": self.priority,
             "timeout": self.timeout,
+            "begin_in": self.begin_in,
+            "begin_at": self.begin_at,
+            "by": self.by,
+            "fair": self.fair,
+            "due_at" if isinstance(self.due, datetime) else "due": self.due,
         }
         given = {name: value for name, value in settings.items() if value is not None}
         return find_workflow(self.target).using(tags=self.tags, **given)
@@ -213,9 +257,9 @@ def start_options(fn: Command) -> Command:
         ),
         click.option(
             "--priority",
-            type=int,
+            type=click.IntRange(0, 9),
             metavar="N",
-            help="Give the run this priority. Higher goes first. [default: the workflow's own]",
+            help="Give the run this priority, from 0 to 9. Higher goes first. [default: the workflow's own]",
         ),
         tag_option("Give the run this tag."),
         click.option(
@@ -223,6 +267,36 @@ def start_options(fn: Command) -> Command:
             type=click.FloatRange(min=0, min_open=True),
             metavar="S",
             help="Fail the run if it has not ended after this many seconds.",
+        ),
+        click.option(
+            "--in",
+            "begin_in",
+            callback=_span,
+            metavar="SPAN",
+            help="Let the run begin so much later: 90s, 30min, 12h, 2d.",
+        ),
+        click.option(
+            "--at",
+            "begin_at",
+            callback=_time,
+            metavar="TIME",
+            help="Let the run begin at this time, such as 2026-11-17T14:30.",
+        ),
+        click.option(
+            "--by",
+            metavar="PERSON",
+            help="Say who starts the run: person:anna. That one must not answer some asks.",
+        ),
+        click.option(
+            "--fair",
+            metavar="KEY",
+            help="Say whom the run is for, such as a customer. No backlog of one key delays another one.",
+        ),
+        click.option(
+            "--due",
+            callback=_due,
+            metavar="SPAN|TIME",
+            help="Promise that the run ends within 2h, or by 2026-11-17T06:00. People are notified before it is late.",
         ),
         app_option,
     )
@@ -364,13 +438,19 @@ def json_value(text: str, what: str) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+class CommandStore(Holdfast):
+    """A store, as a command opens it for the person who gave the command."""
+
+    _via = Via.CLI
+
+
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Holdfast]:
     """Open the store to look at it or to operate on it. This hosts no role, and makes no file where there is no
     store."""
     if not is_remote(url):
         demand_file(url)
-    async with Holdfast(url, roles=(), namespace=asked_namespaces(url)) as hf:
+    async with CommandStore(url, roles=(), namespace=asked_namespaces(url)) as hf:
         try:
             yield hf
         except HoldfastError as error:

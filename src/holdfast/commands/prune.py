@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from holdfast.actor import actor
+from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
 from holdfast.config import DEFAULT
-from holdfast.filters import age
+from holdfast.desk.filters import age
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import RunState
-from holdfast.store.store import Store
 from holdfast.supervisor.retention import BEGINNING, RUNS_MAX
 from holdfast.terminal import output, wording
 
@@ -74,27 +73,25 @@ async def _prune(older_s: float, states: tuple[str, ...], dry_run: bool, url: st
         removed = rows = 0
         more = True
         while more:  # after a round that removed runs, their parents can be removed, too
-            runs, gone = await _round(hf.store, states, before, hf.namespace)
+            runs, gone = await _round(hf, states, before)
             removed, rows, more = removed + runs, rows + gone, runs > 0
         return removed, rows
 
 
-async def _round(
-    store: Store, states: tuple[str, ...], before: float, namespace: str | None
-) -> tuple[int, int]:
+async def _round(hf: Holdfast, states: tuple[str, ...], before: float) -> tuple[int, int]:
     runs = rows = 0
     for state in states:
         after: tuple[float, str] | None = BEGINNING
         while after is not None:
-            done = await store.retention.prune(
+            done = await hf.store.retention.prune(
                 None,
-                actor=actor(),
+                actor=hf.who.actor,
                 state=state,
                 before=before,
                 after=after,
                 runs_max=RUNS_MAX,
                 rows_max=DEFAULT.prune_rows_max,
-                namespace=namespace,
+                namespace=hf.namespace,
             )
             runs, rows, after = runs + done.runs, rows + done.rows, done.after
     return runs, rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from holdfast.durations import Eta
 from holdfast.errors import Forbidden
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Breaker, Hold, Lane, RunRow, RunState, StepRow
+from holdfast.step_words import in_short
 from holdfast.supervisor.why import gate_in_short, gate_of
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -64,16 +65,16 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
         is_narrow = where.is_narrow
         where.limit = limit or PAGE
         where.has_pages = everything or where.prefix is not None
-        runs = await hf.desk.runs(hf.who, where)
+        runs = await hf.desk.runs.list(hf.who, where)
         if not runs and where.workflow is not None:
-            await hf.desk.demand_workflow(hf.who, where.workflow)
+            await hf.desk.workflows.demand(hf.who, where.workflow)
         page = runs
         while everything and len(page) == where.limit:
             where.before = (page[-1].created_at, page[-1].id)
-            page = await hf.desk.runs(hf.who, where)
+            page = await hf.desk.runs.list(hf.who, where)
             runs += page
         now = await hf.now()
-        expected = await hf.desk.etas(hf.who, runs)
+        expected = await hf.desk.runs.etas(hf.who, runs)
         if as_json:
             output.print_json(
                 [
@@ -89,13 +90,23 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
         if not runs:
             output.say("no such run" if is_narrow else "no run yet: `holdfast run FILE.py` makes one")
             return
-        gates = await _gate_facts(hf)
-        rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
+        rows = await _with_words(hf, runs, now, expected)
     from holdfast.terminal.screen import print_runs  # noqa: PLC0415  only people need it
 
     print_runs(rows, now)
     if not everything and len(runs) == where.limit:
         print_words(f"these are the newest {where.limit}; --all lists all", dim=True, err=True)
+
+
+async def _with_words(
+    hf: Holdfast, runs: Sequence[RunRow], now: float, etas: Mapping[str, Eta]
+) -> list[tuple[RunRow, str]]:
+    """Return each run with how it ended, or what it waits for."""
+    if not hf.is_remote:
+        words = await hf.desk.overview.words(hf.who, runs, etas)
+        return [(run, words[run.id]) for run in runs]
+    gates = await _gate_facts(hf)
+    return [(run, await _in_short(hf, run, now, etas.get(run.id), gates)) for run in runs]
 
 
 class GateFacts(NamedTuple):
@@ -111,12 +122,10 @@ class GateFacts(NamedTuple):
 
 
 async def _gate_facts(hf: Holdfast) -> GateFacts:
-    """Read what may keep steps from beginning. A token for some namespaces may not ask for it: then nothing is known."""
-    if not hf.is_remote:
-        lanes = [hf.shown(lane) for lane in await hf.store.agents.lanes()]
-        return GateFacts(lanes, await hf.gates.holds(), await hf.gates.breakers())
+    """Ask a server what may keep steps from beginning. A token for some namespaces may not ask for it: then nothing is
+    known."""
     try:
-        lanes = [one.lane for one in await hf.desk.lanes(hf.who)]
+        lanes = [one.lane for one in await hf.desk.agents.lanes(hf.who)]
         return GateFacts(lanes, await hf.gates.holds(), await hf.gates.breakers())
     except Forbidden:
         return GateFacts((), (), ())
@@ -124,15 +133,12 @@ async def _gate_facts(hf: Holdfast) -> GateFacts:
 
 async def _in_short(hf: Holdfast, run: RunRow, now: float, eta: Eta | None, gates: GateFacts) -> str:
     """Say in a few words how the run ended, or what it waits for."""
-    if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
-        return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
-    if run.state is RunState.PENDING:
-        return "waits for a scheduler"
-    steps = await hf.desk.steps(hf.who, run.id, 0, LOOK_INTO_STEPS)
-    waits = f"{LOOK_INTO_STEPS}+ steps"
+    if run.state in RUN_ENDED or run.state not in {RunState.RUNNING, RunState.UNDOING}:
+        return in_short(run, (), now)
+    steps = await hf.desk.runs.steps(hf.who, run.id, 0, LOOK_INTO_STEPS)
     if len(steps) < LOOK_INTO_STEPS:
-        waits = wording.waits_for(steps, now, partial(gates.words, run))
-    parts = (wording.progress_words(run.progress), waits, wording.left(eta))
+        return in_short(run, steps, now, eta, partial(gates.words, run))
+    parts = (wording.progress_words(run.progress), f"{LOOK_INTO_STEPS}+ steps", wording.left(eta))
     return " · ".join(part for part in parts if part)
 
 

@@ -75,7 +75,7 @@ async def _list(run_id: str | None, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
         found = await hf.quarantine()
         if run_id is not None:
-            alike = await hf.desk.quarantined(hf.who, run_id)
+            alike = await hf.desk.quarantine.fingerprints(hf.who, run_id)
             found = [one for one in found if one.fingerprint in alike]
         now = await hf.now()
     if as_json:

@@ -13,15 +13,15 @@ from holdfast.client import Holdfast
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, given_text, note_option, opened, tag_option
+from holdfast.desk.filters import age
+from holdfast.desk.schedules import BackfillRequest, ScheduleRequest
 from holdfast.errors import DefinitionError, InvalidInput
-from holdfast.filters import age
 from holdfast.model import FireFate, ScheduleState
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 from holdfast.times import Calendar, Plan
 from holdfast.times.backfill import AGAIN
 from holdfast.times.plan import Overlap
-from holdfast.timetable import BackfillRequest, ScheduleRequest
 from holdfast.wire import answers
 from holdfast.workflow.every import every
 
@@ -29,7 +29,7 @@ ACTS = ("list", "show", "preview", "pause", "resume", "run", "create", "remove",
 FIRES_SHOWN, PLANNED_SHOWN = 20, 200
 
 
-@command(needs_database=True)
+@command()
 @click.argument("act", default="list", metavar="[ACT]")
 @click.argument("name", required=False, metavar="[NAME]")
 @click.argument("more", required=False, metavar="[WORKFLOW|BACKFILL]")
@@ -114,6 +114,11 @@ FIRES_SHOWN, PLANNED_SHOWN = 20, 200
     type=click.IntRange(1),
     metavar="N",
     help="create: pause after so many failures in a row.",
+)
+@click.option(
+    "--due",
+    metavar="TIME|AGE",
+    help="create: promise that each run ends by this wall time, such as 06:00, or within 2h.",
 )
 @click.option(
     "--version", metavar="VERSION", help="create: the version of the workflow. [default: the newest declared]"
@@ -252,6 +257,7 @@ async def _show(hf: Holdfast, name: str, as_json: bool) -> int:
         "declared by": one.origin or f"nobody's code: made by {one.actor}",
         "overlap": plan.overlap,
         "missed": plan.missed if plan.missed != "all" else f"the newest {plan.missed_max}",
+        "due": plan.due or ("" if plan.due_s is None else f"within {wording.span(plan.due_s)}"),
         "last success": one.last_run or "",
     }
     for what, value in facts.items():
@@ -295,6 +301,7 @@ async def _create(hf: Holdfast, name: str, workflow: str, as_json: bool, given: 
     if not given["times"]:
         raise click.UsageError("say when: --times '0 3 * * *', or --times 15m")
     missed: str = given["missed"]
+    span = None if given["due"] is None else age(given["due"])
     try:
         when = every(
             given["times"],
@@ -311,6 +318,7 @@ async def _create(hf: Holdfast, name: str, workflow: str, as_json: bool, given: 
             window=_seconds(given["window"], "--window"),
             jitter=None if given["jitter"] is None else _seconds(given["jitter"], "--jitter"),
             pause_after=given["pause_after"],
+            due=given["due"] if span is None else None,
         )
     except DefinitionError as wrong:
         raise InvalidInput(str(wrong).partition("every(…): ")[2] or str(wrong)) from None
@@ -324,6 +332,7 @@ async def _create(hf: Holdfast, name: str, workflow: str, as_json: bool, given: 
         given["priority"],
         None,
         given["replace"],
+        span,
     )
     is_new = await hf.desk.schedules.create(hf.who, request)
     made = await hf.schedules.get(name)

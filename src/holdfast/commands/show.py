@@ -47,12 +47,12 @@ async def _read(run_id: str, store: str) -> Page:
         view, desk, who = await run.rows(), hf.desk, hf.who
         return Page(
             view,
-            await desk.signals(who, run_id),
-            await desk.children(who, run_id),
-            await desk.started_runs(who, run_id),
-            await desk.journal_of(who, run_id, JOURNAL_MAX),
+            await desk.signals.list(who, run_id),
+            await desk.runs.children(who, run_id),
+            await desk.runs.started(who, run_id),
+            await desk.runs.journal(who, run_id, JOURNAL_MAX),
             await run.why(),
             await hf.now(),
-            await desk.outlook(who, view.run, view.steps),
-            await desk.log_counts(who, run_id),
+            await desk.runs.outlook(who, view.run, view.steps),
+            await desk.runs.log_counts(who, run_id),
         )

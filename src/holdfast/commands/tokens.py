@@ -9,14 +9,13 @@ import click
 import msgspec
 
 from holdfast.access import ALL_NAMESPACES, Role
-from holdfast.access.tokens import namespaces, narrowed
-from holdfast.client import Holdfast
+from holdfast.access.tokens import borne_by, namespaces, narrowed
 from holdfast.codec import stored_text
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import run_quickly
-from holdfast.commands.options import command, opened
+from holdfast.commands.options import CommandStore, command, opened
+from holdfast.desk.filters import age
 from holdfast.errors import InvalidInput
-from holdfast.filters import age
 from holdfast.model import DEFAULT_NAMESPACE, NewToken, TokenRow
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -45,7 +44,13 @@ ONCE = "this is the only time that it is shown"
     "--can",
     multiple=True,
     metavar="PATTERN",
-    help="Narrow it to these workflows, steps or labels: workflows:shop.*, steps:billing.*, labels:gpu. May be repeated.",
+    help="Narrow it to these workflows, events, steps or labels: workflows:shop.*, events:order.*, steps:billing.*, labels:gpu. May be repeated.",
+)
+@click.option(
+    "--who",
+    multiple=True,
+    metavar="WHO",
+    help="Say who bears it: person:anna, and their teams: team:finance. May be repeated.",
 )
 @click.option("--no-payloads", is_flag=True, help="Do not show it inputs, results and logs.")
 @click.option(
@@ -68,6 +73,7 @@ def tokens(
     name: str | None,
     given: tuple[str, ...],
     can: tuple[str, ...],
+    who: tuple[str, ...],
     no_payloads: bool,
     expires: str | None,
     grace: str,
@@ -92,7 +98,7 @@ def tokens(
     if act == "create":
         if role is None:
             raise click.UsageError(
-                "say what the token may do: --role viewer, starter, operator, agent or admin"
+                "say what the token may do: --role viewer, starter, operator, answerer, agent or admin"
             )
         new = NewToken(
             "",
@@ -103,6 +109,7 @@ def tokens(
             not no_payloads,
             b"",
             _seconds(expires or EXPIRES, "--expires"),
+            borne_by(who, role),
         )
         return run_quickly(_create(new, store, as_json))
     if act == "rotate":
@@ -124,15 +131,15 @@ def _seconds(text: str, what: str) -> float | None:
 
 
 async def _create(new: NewToken, store: str, as_json: bool) -> int:
-    async with Holdfast(store, roles=()) as hf:
-        made = await hf.desk.create_token(hf.who, new)
+    async with CommandStore(store, roles=()) as hf:
+        made = await hf.desk.tokens.create(hf.who, new)
     _show(made.secret, made.token, as_json)
     return DONE
 
 
 async def _rotate(token_id: str, grace_s: float, expires_s: float | None, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        made = await hf.desk.rotate_token(hf.who, _id(token_id), grace_s, expires_s)
+        made = await hf.desk.tokens.rotate(hf.who, _id(token_id), grace_s, expires_s)
     _show(made.secret, made.token, as_json)
     return DONE
 
@@ -149,7 +156,7 @@ def _show(text: str, row: TokenRow, as_json: bool) -> None:
 
 async def _revoke(token_id: str, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        done = await hf.desk.revoke_token(hf.who, _id(token_id))
+        done = await hf.desk.tokens.revoke(hf.who, _id(token_id))
     if as_json:
         output.print_json({"id": token_id, "revoked": done})
     else:
@@ -166,7 +173,7 @@ def _id(text: str) -> str:
 
 async def _list(store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        found, now = await hf.desk.tokens(hf.who, LIST_MAX), await hf.now()
+        found, now = await hf.desk.tokens.list(hf.who, LIST_MAX), await hf.now()
     if as_json:
         output.print_json([_object(row) | {"state": state_of(row, now)} for row in found])
         return DONE
@@ -203,6 +210,7 @@ def _object(row: TokenRow) -> dict[str, Any]:
         "namespaces": msgspec.json.decode(row.namespaces),
         "can": msgspec.json.decode(row.can),
         "payloads": row.payloads,
+        "who": msgspec.json.decode(row.who),
         "made_by": row.made_by,
         "made_at": output.moment(row.made_at),
         "expires_at": output.moment(row.expires_at),

@@ -109,6 +109,7 @@ class Listen(NamedTuple):
     port: int
     tls_cert: str | None
     tls_key: str | None
+    oidc: str | None
 
 
 def listen_options(port: int | None, purpose: str) -> Callable[[Command], Command]:
@@ -148,6 +149,14 @@ def listen_options(port: int | None, purpose: str) -> Callable[[Command], Comman
                 type=click.Path(dir_okay=False),
                 metavar="FILE",
                 help="The key of the certificate.",
+            ),
+            click.option(
+                "--oidc",
+                envvar="HOLDFAST_OIDC",
+                show_envvar=True,
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Also take tokens of the issuer in the table [oidc] of this TOML or JSON file.",
             ),
         )
         decorated: Command = packed
@@ -392,7 +401,7 @@ async def _until_stopped(
         try:
             if listen is not None:
                 url = await door.enter_async_context(_listening(hf, listen))
-                view.say("listening", f"listening on {url}")
+                view.say("listening", f"listening on {url} (the dashboard, and the API under /v1)")
             await _show_status(hf, view, stops)
             view.say(
                 "draining",

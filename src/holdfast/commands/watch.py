@@ -46,12 +46,12 @@ class Follower:
 
     async def look(self) -> RunRows:
         desk, who = self._hf.desk, self._hf.who
-        run = await desk.run(who, self.run_id)
+        run = await desk.runs.get(who, self.run_id)
         for n in [n for n in self._steps if n <= run.base_n]:
             del self._steps[n]  # the run continued as new, and its earlier history is gone
         after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
         after = max(self._steps, default=0) if after is None else after - 1
-        while page := await desk.steps(who, self.run_id, after, PAGE):
+        while page := await desk.runs.steps(who, self.run_id, after, PAGE):
             self._steps.update((step.n, step) for step in page)
             after = page[-1].n
             if len(page) < PAGE:
@@ -60,7 +60,7 @@ class Follower:
         mark = sum(step.attempt + step.losses for step in steps)
         attempts = self._view.attempts if self._view else []
         if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
-            attempts, self._attempts_mark = await desk.attempts(who, self.run_id), mark
+            attempts, self._attempts_mark = await desk.runs.attempts(who, self.run_id), mark
         self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
         return self._view.shown(self._hf.namespace)
 
@@ -69,7 +69,7 @@ class Follower:
         if run.state in RUN_ENDED:
             return Outlook()
         if at - self._outlook_at >= OUTLOOK_EVERY_S:
-            self._outlook = await self._hf.desk.outlook(self._hf.who, run, steps)
+            self._outlook = await self._hf.desk.runs.outlook(self._hf.who, run, steps)
             self._outlook_at = at
         return self._outlook.after(at - self._outlook_at)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from holdfast.decider.updates import Reply
     from holdfast.workflow.step import Step
     from holdfast.workflow.workflow import Workflow
+
+
+class Named(Protocol):
+    """What the code waits for: a signal, or an event."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def payload(self) -> Payload: ...
 
 
 class ChildRun(msgspec.Struct, frozen=True):
@@ -32,6 +45,8 @@ class ChildRun(msgspec.Struct, frozen=True):
     """The earlier run that this child goes on from, if its parent is a retry."""
     detached: bool = False
     """The parent only starts this run, and does not wait for it."""
+    begin_at: float | None = None
+    begin_in_s: float | None = None
 
 
 class _RunId(Payload):
@@ -98,6 +113,19 @@ class Wait(msgspec.Struct, eq=False):
     """The end of this wait is already recorded, so nothing is written when the code gives it up."""
 
 
+class CallbackWait(Wait, eq=False, kw_only=True):
+    """A call that another system ends. A call that was not answered in time may be made again, under another key."""
+
+    call: str
+    """The key of the call."""
+    number: int = 1
+    """This is the so many-th time that the call is made."""
+    number_max: int = 1
+    """How often the call may be made. What was recorded counts, whatever the code says now."""
+    expired: bool = False
+    """Nobody has answered in time."""
+
+
 class Finish(msgspec.Struct, frozen=True):
     """How this generation of the run ends. If it continues as new, `input` is the input of the next generation.
 
@@ -117,6 +145,8 @@ class Finish(msgspec.Struct, frozen=True):
     """How the code ended. Only set with `undoing`."""
     steps: tuple[int, ...] = ()
     """n of the steps whose failures ended the code."""
+    since: int | None = None
+    """If no step did: how much had been delivered when the first saga was left by what ended the code."""
     is_bug: bool = False
     """The code raised this by itself: it is no step's failure and no `Stop`."""
 
@@ -144,3 +174,7 @@ class Turn(msgspec.Struct, gc=False):
     """What the code has logged."""
     replies: list[Reply] = []
     """The answers to updates."""
+    begun_waits: list[int] = []
+    """n of callbacks whose time begins: their requests have been made."""
+    placed: list[tuple[int, int]] = []
+    """(n, place in the history) of steps whose results were set before the code asked for them."""

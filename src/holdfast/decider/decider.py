@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import codec
-from holdfast.codec import digest
+from holdfast.codec import Payload, digest
 from holdfast.config import DEFAULT, OnBug
-from holdfast.decider.commands import RUN_ID, ChildRun, Finish, Issue, Turn, Wait
+from holdfast.decider.commands import RUN_ID, CallbackWait, ChildRun, Finish, Issue, Named, Turn, Wait
 from holdfast.decider.effect import Effect, open_scope
-from holdfast.decider.finish import Interruption, bug, failed, finish_of, interrupted, stalled
+from holdfast.decider.finish import Interruption, LeftSaga, bug, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
 from holdfast.decider.history import Recorded, described, drift, timeline, unreadable
 from holdfast.decider.loop import Runaway, RunLoop, Timer
@@ -35,11 +35,14 @@ from holdfast.errors import Drift, HoldfastError, InvalidInput, StepFailed, Work
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.log_buffer import LogBuffer, LogLimits, line_of
 from holdfast.model import (
+    BY_TAG,
     CANCEL,
     DEADLINE,
+    TRACE_TAG,
     UNDO_PREFIX,
     UPDATE_PREFIX,
     ChildUndo,
+    Ending,
     Inherited,
     NewSignal,
     Outcome,
@@ -48,17 +51,20 @@ from holdfast.model import (
     StepKind,
     StepRow,
     StepState,
+    callback_key,
+    request_key,
     undo_key,
 )
 from holdfast.namespaces import BETWEEN, namespace_of, stored
 
 if TYPE_CHECKING:
-    from holdfast.workflow.signal import Signal as AuthoredSignal
+    from holdfast.questions import Question
     from holdfast.workflow.step import Step as AuthoredStep
     from holdfast.workflow.workflow import Workflow
 
 _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
 _UNDO, _MARKER, _SERVE, _START = StepKind.UNDO, StepKind.MARKER, StepKind.SERVE, StepKind.START
+_ASK, _CALLBACK = StepKind.ASK, StepKind.CALLBACK
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
 _KEEP = Wait("", _UNDO, "keep")
 """Marks the place in `Decider._new` where the code passed a point of no return."""
@@ -74,6 +80,7 @@ class Decider:
     __slots__ = (
         "_abandoned",
         "_asked_undoable",
+        "_begun_waits",
         "_by_hand",
         "_cancelled",
         "_deadline",
@@ -90,6 +97,7 @@ class Decider:
         "_interruption",
         "_is_child",
         "_kept_undoable",
+        "_left_sagas",
         "_left_tasks_cancelled",
         "_logs",
         "_loop",
@@ -98,6 +106,7 @@ class Decider:
         "_markers",
         "_new",
         "_newly_published",
+        "_placed",
         "_progress",
         "_published",
         "_recorded",
@@ -132,8 +141,7 @@ class Decider:
         generation: int = 1,
         base_n: int = 0,
         deadline: float | None = None,
-        inherited: Sequence[Inherited] = (),
-        resumed_at: float = 0.0,
+        heritage: Heritage | None = None,
         payload_max: int = DEFAULT.payload_max_bytes,
         log_limits: LogLimits | None = None,
         fence: int = 0,
@@ -141,9 +149,8 @@ class Decider:
         is_child: bool = False,
         tags: str | None = None,
     ) -> None:
-        """`inherited` is what this run takes over from the run that it retries, and `resumed_at` is when it goes on.
-        What the code logs is kept within `log_limits`, under the `fence` that the run's owner has. `on_bug` counts if
-        the workflow does not say it."""
+        """`heritage` is what this run takes over from the run that it retries or was forked from. What the code logs is kept
+        within `log_limits`, under the `fence` that the run's owner has. `on_bug` counts if the workflow does not say it."""
         self.workflow = workflow
         self.log_limits = log_limits
         self._fence = fence
@@ -152,20 +159,22 @@ class Decider:
         self.run_id, self.generation, self._is_child = run_id, generation, is_child
         self.seq, self.done = 0, False
         self.waiting: dict[int, Wait] = {}
-        self._input = input
-        self.deadline = deadline
+        self._input, self.deadline = input, deadline
         self.tags = tags
-        """The run's tags, as JSON. Those of a run that was begun here are not known: only schedules use them."""
+        """The run's tags, as JSON."""
         self._deadline: Wait | None = None
         self.last_n = base_n
-        root = "" if generation == 1 else f"@{generation}"
-        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # loop.py sets its other methods
+        self._loop = RunLoop(  # type: ignore[abstract]  # loop.py sets its other methods
+            self, begun_at, "" if generation == 1 else f"@{generation}"
+        )
         self._main: asyncio.Task[Any] | None = None
         self._interruption: Interruption | None = None
         self._finish: Finish | None = None
         self._new: list[Wait] = []
         self._dropped: list[int] = []
         self._cancelled: list[int] = []
+        self._begun_waits: list[int] = []
+        self._placed: list[tuple[int, int]] = []
         self._sends: list[NewSignal] = []
         self._progress: str | None = None
         self._published: dict[str, bytes] = {}
@@ -180,17 +189,17 @@ class Decider:
         self._dice: dict[str, chance.Random] = {}
         self._undoable = False
         """If the run fails, something that the code asked for may have to be undone."""
-        self._asked_undoable = self._kept_undoable = 0
+        self._asked_undoable = self._kept_undoable = self._sagas = 0
         self._saga_effects: dict[str, Effect] = {}
         """What may have to be undone in sagas, by its key."""
         self._by_hand: list[Wait] = []
         self._abandoned: dict[int, str] = {}
         """Children that the code no longer waits for and that have not ended: their keys, by n. What they did may need
         undoing."""
-        self._sagas = 0
         self._left_tasks_cancelled = self._undo_left_to_run = False
+        self._left_sagas: tuple[LeftSaga, ...] = ()
         self._saga_failure: Finish | None = None
-        self._heritage = Heritage(run_id, inherited, resumed_at)
+        self._heritage = Heritage(run_id) if heritage is None else heritage
         self._holds_bugs = (workflow.on_bug or on_bug) == "hold"
         self._markers: Markers | None = None
         """None until there is a marker: most code has none."""
@@ -216,8 +225,7 @@ class Decider:
             generation=run.generation,
             base_n=run.base_n,
             deadline=run.deadline,
-            inherited=inherited,
-            resumed_at=resumed_at,
+            heritage=Heritage(run.id, inherited, resumed_at, run.created_at),
             payload_max=payload_max,
             log_limits=log_limits,
             fence=run.fence,
@@ -262,15 +270,19 @@ class Decider:
         self.payload_max = max(self.payload_max, *(len(step.input or b"") for step in steps), 0)
         self._has_history = bool(steps or signals)
         events = list(timeline(steps, signals))
-        # A fork that begins at the beginning has had no turn yet: what it does in the first one is not a repetition.
-        self._replaying = self._loop.quiet = bool(events) or not self._heritage.begins_anew
+        # What a fork does first by itself is not a repetition. It begins at the beginning, or with a result that is set.
+        is_new = self._heritage.is_new_fork(self.last_n)
+        own_seq = self._heritage.own_seq(steps) if is_new else None
+        self._replaying = self._loop.quiet = bool(events) or not (is_new and self._heritage.begins_anew)
         self.begin(whole=True)
         for seq, event in events:
             if self.done or self._drift is not None:
                 break
+            if seq == own_seq:
+                self._replaying = self._loop.quiet = False
             self.seq = seq - 1
             if isinstance(event, StepRow):
-                self.deliver(event.outcome)
+                self.deliver(event.outcome, whole=True)
             else:
                 self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside, event.answer)
         self._replaying = self._loop.quiet = False
@@ -399,6 +411,10 @@ class Decider:
             self._newly_published = {}
         if self._logs is not None:
             turn.logs = self._logs.take()
+        if self._begun_waits:
+            turn.begun_waits, self._begun_waits = self._begun_waits, []
+        if self._placed:
+            turn.placed, self._placed = self._placed, []
         return turn
 
     def close(self) -> None:
@@ -452,9 +468,11 @@ class Decider:
             f"{self.run_id}/{key}" if workflow.id is None else stored(self.namespace, workflow.id),
             workflow.priority,
             workflow.timeout_s,
-            dict(workflow.tags),
+            self._tags_of(workflow),
             workflow.joins,
             detached=detached,
+            begin_at=workflow.begin_at,
+            begin_in_s=workflow.begin_in_s,
         )
         kind = _START if detached else _CHILD
         issue = Issue(0, key, kind, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
@@ -465,22 +483,97 @@ class Decider:
         self._note_undoable(wait, None, b"")
         return self._ask(wait)
 
-    def wait_signal(self, signal: AuthoredSignal[Any]) -> Wait:
+    def _tags_of(self, workflow: Workflow[Any, Any]) -> dict[str, str]:
+        """Return the tags of a child. Who started this run has started the child, too, and in the same trace."""
+        if self.tags is None or (BY_TAG not in self.tags and TRACE_TAG not in self.tags):
+            return dict(workflow.tags)
+        own: dict[str, str] = msgspec.json.decode(self.tags)
+        return {name: own[name] for name in (BY_TAG, TRACE_TAG) if name in own} | workflow.tags
+
+    @property
+    def started_by(self) -> str | None:
+        """The person who started this run, or the run above it. None if nobody said so."""
+        if self.tags is None or BY_TAG not in self.tags:
+            return None
+        found: dict[str, str] = msgspec.json.decode(self.tags)
+        return found.get(BY_TAG)
+
+    def ask(self, label: str, question: Question, result: Payload) -> Wait:
+        """Ask people. If this is a replay, the question that was recorded counts, whatever the code asks now."""
+        raw = msgspec.json.encode(question)
+        if len(raw) > self.payload_max:
+            raise InvalidInput(
+                f"ask: {len(raw):,} bytes are more than the {self.payload_max:,} that a question may have with all it shows"
+            )
+        loop = self._loop
+        key = loop.branch().name(label)
+        issue = Issue(0, key, _ASK, label, raw, None, None, question, self.seq)
+        return self._ask(Wait(key, _ASK, label, Future(loop=loop), result, issue))
+
+    def call_back(
+        self,
+        step: AuthoredStep[Any, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        form: bytes,
+        last: CallbackWait | None = None,
+    ) -> tuple[Wait, CallbackWait]:
+        """Ask for a step whose result another system gives: for the request, which an agent executes, and for the callback,
+        which waits. `form` is the JSON Schema of the result. `last` is the callback before, if nobody answered it in time. If this is a replay, the form, the time
+        and the number that were recorded count, whatever the code says now."""
+        shape, loop, name = step.shape, self._loop, step.name
+        raw, arguments = shape.checked(args, kwargs, self.payload_max)
+        call = loop.branch().name(step.label) if last is None else last.call
+        number = 1 if last is None else last.number + 1
+        key = callback_key(call, number)
+        asked = request_key(key)
+        issue = Issue(0, asked, _CALL, name, raw, digest(raw), step, arguments, self.seq)
+        request = Wait(asked, _CALL, name, Future(loop=loop), None, issue)
+        number_max = step.retry.timeouts_max if last is None else last.number_max
+        recorded = None if self._recorded is None else self._recorded.by_key.get(key)
+        if recorded is not None:
+            number_max = recorded.attempts_max
+        waits = Issue(0, key, _CALLBACK, name, form, None, None, (step.expires_s, number_max), self.seq)
+        answer = CallbackWait(
+            key, _CALLBACK, name, Future(loop=loop), shape.result, waits, call=call, number=number, number_max=number_max
+        )  # fmt: skip
+        undo = step.origin.undone_by
+        if undo is not None:
+            self._note_undoable(request, undo, raw, undo_failed=step.undo_failed)
+            if asked in self._saga_effects:
+                self._saga_effects[key] = self._saga_effects[asked]
+        self._ask(request)
+        self._ask(answer)
+        return request, answer
+
+    def begin_wait(self, wait: CallbackWait) -> None:
+        """Let the time of a callback begin: its request has been made."""
+        if wait.n in self.waiting and not self._replaying:
+            self._begun_waits.append(wait.n)
+
+    def wait_signal(self, signal: Named) -> Wait:
         """Ask for the next signal of this name."""
         name, loop = signal.name, self._loop
         key = loop.branch().name(signal.label)
-        wait = Wait(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
-        self._ask(wait)
-        if not wait.known:  # a known wait took its signal before, or the code gave it up
+        recorded = None if self._recorded is None else self._recorded.by_key.get(key)
+        issue = Issue(0, key, _SIGNAL, name, after_seq=self.seq)
+        wait = self._ask(Wait(key, _SIGNAL, name, Future(loop=loop), signal.payload, issue))
+        # A recorded wait that has ended took its signal, was given up, or has a result that somebody set.
+        if recorded is None or recorded.state not in STEP_ENDED:
             self._mailbox.wait(wait)
         return wait
 
     def patched(self, name: str) -> bool:
         """Return the way at this marker, which is decided once for the run. If the code that recorded the history went
-        past this point without the marker, it is the old way. A retry that keeps nothing begins anew."""
+        past this point without the marker, it is the old way. A retry that keeps nothing begins anew. Other retries and
+        forks go the ways of the other run while they have not asked for all that they took over: see `Heritage.leads`."""
         if self._markers is None:
             self._markers = Markers()
-        is_new = not (self._replaying and self._has_history)
+        recorded, heritage = self._recorded, self._heritage
+        if recorded is not None and heritage and heritage.leads(recorded.by_key):
+            is_new = heritage.way(name)
+        else:
+            is_new = not (self._replaying and self._has_history)
         return self._markers.ask(name, is_new=is_new, seq=self.seq)
 
     def serve(self, serving: Serving) -> None:
@@ -516,8 +609,11 @@ class Decider:
                 self._abandon(wait)
             elif not wait.known:
                 self._give_up(wait)
-            if wait.key in self._saga_effects:
-                self._saga_effects[wait.key].state = StepState.CANCELLED
+            effect = self._saga_effects.get(wait.key)
+            if (
+                effect is not None and effect.state is None
+            ):  # of a callback, more may be known: the request has failed
+                effect.state = StepState.CANCELLED
         if wait.kind is _SIGNAL:
             self._mailbox.forget(wait)
 
@@ -598,6 +694,7 @@ class Decider:
     def undo(self, effect: Effect, error: BaseException) -> Future[Any]:
         """Ask for the undo of an effect, and return the future of its end. It is a step like any other. `error` is why
         the effect is undone."""
+        self._left_sagas += ((self.seq, error),)
         step = effect.undo
         if step is None:
             return self._undo_child(effect, error)
@@ -722,9 +819,11 @@ class Decider:
 
     def _open_timer(self, key: str, name: str, timer: Timer) -> Wait:
         at = timer.when()
-        if self._replaying and self._heritage and not key.endswith(DEADLINE):
+        heritage = self._heritage
+        if heritage and not key.endswith(DEADLINE):
             # The timer counts from now, not from when the run before ended.
-            at += max(0.0, self._heritage.resumed_at - self._loop.now)
+            since = heritage.resumed_at if self._replaying else heritage.made_at
+            at += max(0.0, since - self._loop.now)
         at = round(at, 6)  # as the store records it, so that a replay sees the same time
         issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
         wait = timer.wait = Wait(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
@@ -746,6 +845,8 @@ class Decider:
             return wait
         wait.n = recorded.n
         wait.known = recorded.delivered_seq is not None
+        if wait.key in self._heritage.set_keys and not self._replaying:
+            self._placed.append((wait.n, self.seq))
         if wait.kind is _TIMER:
             wait.ready_at = recorded.ready_at
         if recorded.delivered_seq == 0:
@@ -786,10 +887,10 @@ class Decider:
         state, error = outcome.state, outcome.error
         if state is _SUCCEEDED:
             raw = outcome.output if outcome.output is not None else b"null"
-            if self._saga_effects and wait.key in self._saga_effects:
-                self._saga_effects[wait.key].succeeded(raw)
             result = wait.result
-            if result is None:  # what an undo returns is recorded, but no code reads it
+            if self._saga_effects and wait.key in self._saga_effects:
+                self._saga_effects[wait.key].succeeded(None if result is None else raw)
+            if result is None:  # what an undo or a request returns is recorded, but no code reads it
                 future.set_result(None)
                 return
             try:
@@ -799,8 +900,12 @@ class Decider:
                     unreadable(wait.key, "result", f"the result of step {wait.key!r}", raw, wrong)
                 )
             return
-        if wait.key in self._saga_effects:
+        if wait.key in self._saga_effects and not (
+            wait.result is None and self._saga_effects[wait.key].state
+        ):
             self._saga_effects[wait.key].failed(state, error)
+        if type(wait) is CallbackWait and error is not None:
+            wait.expired = codec.ending_of(error) == Ending.TIMED_OUT
         if state is _FAILED and error is not None:
             raised = codec.decode_error(error)
         else:
@@ -926,7 +1031,10 @@ class Decider:
         return Drift("", "a run that goes on", asked, message=message, kind="fails")
 
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        finish = finish_of(self.workflow, main, self._interruption, self._mailbox.unread(), self.payload_max)
+        unread = self._mailbox.unread()
+        finish = finish_of(
+            self.workflow, main, self._interruption, unread, self.payload_max, self._left_sagas
+        )
         if finish.how in ("succeeded", "continued"):
             if self._sagas and self._still_undoes_sagas(main):
                 return
@@ -962,7 +1070,7 @@ class Decider:
         undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._saga_failure)
         error = finish.error
         if error is not None:
-            error = codec.ended_by(error, self.seq, finish.steps)
+            error = codec.ended_by(error, self.seq, finish.steps, finish.since)
         if undoing:
             ending: Any = finish.how
             finish = Finish("undoing", error=error, ending=ending)

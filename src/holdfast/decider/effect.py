@@ -99,8 +99,11 @@ class Effect:
         self.cause: BaseException | None = None
         """Why the saga undoes it."""
 
-    def succeeded(self, raw: bytes) -> None:
-        """Note that the call succeeded. `raw` is the result as it was recorded."""
+    def succeeded(self, raw: bytes | None) -> None:
+        """Note that the call succeeded. `raw` is the result as it was recorded, or None for the request of a callback. What
+        the callback said before the request returned counts more."""
+        if raw is None and self.state is not None:
+            return
         self.state, self.delivered_seq = StepState.SUCCEEDED, self._host.seq
         if not self.is_child:
             self.output = raw

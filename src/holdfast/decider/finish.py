@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Interruption: TypeAlias = Literal["cancel", "deadline"]
 """What made the run end before its code did."""
+LeftSaga: TypeAlias = tuple[int, BaseException]
+"""How much had been delivered when a saga began to undo its part, and the exception that it was left by."""
 
 
 def finish_of(
@@ -25,6 +27,7 @@ def finish_of(
     interruption: Interruption | None,
     unread: tuple[int, ...],
     payload_max: int,
+    left_sagas: Sequence[LeftSaga] = (),
 ) -> Finish:
     """Return how a run ends whose main task is done."""
     error: BaseException | None
@@ -44,7 +47,7 @@ def finish_of(
             return Finish("continued", input=raw, unread=unread)
     except HoldfastError as wrong:
         error = wrong
-    return failed(error)
+    return failed(error, left_sagas)
 
 
 def interrupted(interruption: Interruption) -> Finish:
@@ -55,10 +58,27 @@ def interrupted(interruption: Interruption) -> Finish:
     return Finish("failed", error=error)
 
 
-def failed(error: BaseException) -> Finish:
+def failed(error: BaseException, left_sagas: Sequence[LeftSaga] = ()) -> Finish:
     steps = tuple(steps_that_raised(error))
     is_bug = not steps and not _has_stop(error)
-    return Finish("failed", error=codec.encode_error(error), steps=steps, is_bug=is_bug)
+    since = None if steps else _left_since(error, left_sagas)
+    return Finish("failed", error=codec.encode_error(error), steps=steps, since=since, is_bug=is_bug)
+
+
+def _left_since(error: BaseException, left_sagas: Sequence[LeftSaga]) -> int | None:
+    """Return how much had been delivered when the first saga was left by this exception. A group of exceptions cancels the
+    other tasks of its group, so a saga that was left by a cancellation may have been left because of it, too."""
+    behind = list(_behind(error))
+    known = {id(one) for one in behind}
+    has_group = any(isinstance(one, BaseExceptionGroup) for one in behind)
+    return min(
+        (
+            seq
+            for seq, by in left_sagas
+            if id(by) in known or (has_group and isinstance(by, asyncio.CancelledError))
+        ),
+        default=None,
+    )
 
 
 def _has_stop(error: BaseException) -> bool:
@@ -81,31 +101,32 @@ def steps_that_raised(error: BaseException | None) -> list[int]:
     the search goes on there. It stops at what a step raised: the context of that is only what the code was handling
     when the outcome came.
     """
-    found: set[int] = set()
+    return sorted({n for one in _behind(error) for n in _origins(one)[0]})
+
+
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the exception, and those that it comes from."""
     seen: set[int] = set()
     to_visit = [error]
     while to_visit:
         visited = to_visit.pop()
-        if visited is None or id(visited) in seen:
-            continue
-        seen.add(id(visited))
-        try:
-            steps, others = _origins(visited)
-        except Exception:  # noqa: BLE001, S112  an author's class may raise at any access: then it names no step
-            continue
-        found |= steps
-        to_visit += others
-    return sorted(found)
+        if visited is not None and id(visited) not in seen:
+            seen.add(id(visited))
+            yield visited
+            to_visit += _origins(visited)[1]
 
 
 def _origins(error: BaseException) -> tuple[set[int], Sequence[BaseException | None]]:
     """Return the steps that this exception itself comes from, and the exceptions to look at next."""
-    n = error.__dict__.get(STEP)
-    if n is not None:
-        return {n}, ()
-    if isinstance(error, BaseExceptionGroup):
-        return set(), error.exceptions
-    return set(_timers_that_raised(error)), (error.__cause__ or error.__context__,)
+    try:
+        n = error.__dict__.get(STEP)
+        if n is not None:
+            return {n}, ()
+        if isinstance(error, BaseExceptionGroup):
+            return set(), error.exceptions
+        return set(_timers_that_raised(error)), (error.__cause__ or error.__context__,)
+    except Exception:  # noqa: BLE001  an author's class may raise at any access: then it names no step
+        return set(), ()
 
 
 def _timers_that_raised(error: BaseException) -> Iterator[int]:

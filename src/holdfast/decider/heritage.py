@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from holdfast.decider.commands import Wait
-from holdfast.model import Inherited, StepKind, StepRow, effect_key
+from holdfast.model import Inherited, StepKind, StepRow, effect_key, marker_key
+
+_EXECUTED = frozenset({StepKind.CALL, StepKind.CHILD})
 
 
 class Heritage:
-    """What one run takes over. A run that is neither a retry nor a fork has nothing here but its
-    own id."""
+    """What one run takes over. A run that is neither a retry nor a fork has nothing here but its own id."""
 
-    __slots__ = ("_effects", "_run_id", "by_key", "identity", "is_fork", "kept_n", "resumed_at", "sender")
+    __slots__ = (
+        "_effects",
+        "_run_id",
+        "by_key",
+        "identity",
+        "is_fork",
+        "kept_n",
+        "made_at",
+        "resumed_at",
+        "sender",
+        "set_keys",
+    )
 
-    def __init__(self, run_id: str, inherited: Sequence[Inherited], resumed_at: float) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        inherited: Sequence[Inherited] = (),
+        resumed_at: float = 0.0,
+        made_at: float = 0.0,
+    ) -> None:
         self._run_id = run_id
         self.by_key = {entry.key: entry for entry in inherited}
         first = self.by_key.get("")
@@ -31,12 +49,38 @@ class Heritage:
         """The steps up to this one are those of the run that this one was forked from."""
         self.resumed_at = resumed_at
         """When the run goes on. New timers of a retry count from this time."""
+        self.made_at = made_at
+        """When somebody asked for this retry or fork. What it takes over and gets later, it gets after this time."""
+        self.set_keys = [entry.key for entry in inherited if entry.is_set]
+        """The keys of the steps whose results somebody has set, from the point of a fork on."""
         self._effects: dict[str, str] = {}
 
     @property
     def begins_anew(self) -> bool:
         """True for a fork that begins at the beginning, with some results that are set already."""
         return self.is_fork and self.identity == self._run_id
+
+    def is_new_fork(self, last_n: int) -> bool:
+        """True for a fork that has done nothing yet, if this is its last step."""
+        return self.sender == self._run_id and last_n <= self.kept_n
+
+    def own_seq(self, steps: Iterable[StepRow]) -> int | None:
+        """Return the place in the history at which a new fork begins, if its code gets a result there that is set."""
+        places = (step.delivered_seq for step in steps if step.key in self.set_keys and step.delivered_seq)
+        return next(places, None)
+
+    def leads(self, unasked: Mapping[str, StepRow]) -> bool:
+        """True if the code has yet to ask for a step that a retry keeps, or for a result that was set. The keys of these are
+        those of the ways that the other run went. `unasked` are the recorded steps that the code has not asked for."""
+        return any(key in unasked for key in self.set_keys) or any(
+            row.n > self.kept_n and row.delivered_seq != 0 and row.kind in _EXECUTED
+            for row in unasked.values()
+        )
+
+    def way(self, name: str) -> bool:
+        """Return the way of the other run at a marker. Without a record, its code did not ask."""
+        entry = self.by_key.get(marker_key(name))
+        return entry is not None and entry.effect == "true"
 
     def __bool__(self) -> bool:
         return bool(self.by_key)

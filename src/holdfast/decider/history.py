@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.codec.secret import is_readable, masked_json
 from holdfast.errors import Bug, Drift, InvalidInput, UndoMissing, Unreadable
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Outcome, SignalRow, StepKind, StepRow
@@ -56,12 +57,15 @@ class Recorded:
 def timeline(
     steps: Sequence[StepRow], signals: Sequence[SignalRow]
 ) -> Iterator[tuple[int, StepRow | SignalRow]]:
-    """Return everything that was delivered, in its recorded order. Signal waits are left out, because the signal that
-    ended each is there."""
+    """Return everything that was delivered, in its recorded order. A signal wait is left out if the signal that ended it is
+    there. Otherwise somebody has set what it got."""
+    sent = {signal.delivered_seq for signal in signals}
     events: list[tuple[int, StepRow | SignalRow]] = [
         (step.delivered_seq, step)
         for step in steps
-        if step.delivered_seq and step.kind is not StepKind.SIGNAL and step.state in STEP_ENDED
+        if step.delivered_seq
+        and step.state in STEP_ENDED
+        and not (step.kind is StepKind.SIGNAL and step.delivered_seq in sent)
     ]
     events += [(signal.delivered_seq, signal) for signal in signals if signal.delivered_seq]
     events.sort(key=_number)
@@ -128,6 +132,10 @@ def described(kind: StepKind, name: str, raw: bytes | None) -> str:
 
 
 def shown(raw: bytes | None) -> str:
-    """Return a payload as a text that is short enough for a line."""
+    """Return a payload as a text that is short enough for a line. It goes into notes, so nothing of a sealed one is in
+    it."""
+    if raw and not is_readable():
+        return f"({len(raw):,} bytes, sealed)"
+    raw = masked_json(raw) if raw else raw
     text = raw.decode("utf-8", "replace") if raw else ""
     return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

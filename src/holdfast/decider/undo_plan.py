@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.decider.updates import Reply, unserved
 from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
+    REQUEST_PREFIX,
     UNDO,
     UNDO_PREFIX,
     UPDATE_PREFIX,
@@ -68,6 +69,7 @@ class _Leaf:
         "error",
         "gave_up_seq",
         "input",
+        "is_certain",
         "is_child",
         "key",
         "needs",
@@ -86,6 +88,7 @@ class _Leaf:
         self.is_child = row.kind is StepKind.CHILD
         self.needs: tuple[str, ...] | None = None
         self.after_stop = False
+        self.is_certain = row.state is StepState.SUCCEEDED or row.kind is StepKind.UNDO
         self.rows: set[int] = set()
         """n of the undo's steps. There is one for each try."""
         self.tries = 0
@@ -101,6 +104,46 @@ class _Leaf:
         """True if an operator who names step `n` means this effect. `n` can be a step of the undo, or the step to be
         undone. None means every effect."""
         return n is None or n in self.rows or n == self.own_n
+
+
+class PlannedUndo(NamedTuple):
+    """Something that a run would undo."""
+
+    n: int
+    """The number of the step that would be undone."""
+    key: str
+    undo: str
+    """The name of the step that undoes it. Of a child: the name of its workflow."""
+    is_child: bool
+    """A child run, which undoes itself."""
+    is_certain: bool
+    """False if nobody knows whether the step did anything. Its undo finds out."""
+    wave: int
+
+
+def undo_plan(
+    run: RunRow,
+    steps: Sequence[StepRow],
+    signals: Sequence[SignalRow],
+    *,
+    lanes: Mapping[int, Lane],
+    children: Collection[int],
+) -> list[PlannedUndo]:
+    """Return what a run has still to undo, or would undo if it were cancelled now. What runs now is stopped then, and may
+    have had its effect."""
+    if run.finished_at is not None:
+        return []
+    rows = [
+        msgspec.structs.replace(step, state=StepState.CANCELLED, finished_at=step.issued_at)
+        if step.kind is StepKind.CALL
+        and step.state not in STEP_ENDED
+        and not step.key.startswith(UNDO_PREFIX)
+        else step
+        for step in steps
+    ]
+    plan = Undoing(run, lanes=lanes, find=lambda _: None, children=children)
+    plan.replay(rows, signals)
+    return plan.planned()
 
 
 class _Instruction(msgspec.Struct):
@@ -124,7 +167,7 @@ class Undoing:
         children: Collection[int] = (),
     ) -> None:
         """`children` are n of the steps that have a child of this run."""
-        self.run, self.run_id, self.generation = run, run.id, run.generation
+        self.run, self.run_id, self.generation, self.tags = run, run.id, run.generation, run.tags
         self.seq = 0
         self.done = False
         self.needs_reload = False
@@ -267,6 +310,21 @@ class Undoing:
             if not leaf.is_child and not _is_undone(leaf)
         ]
 
+    def planned(self) -> list[PlannedUndo]:
+        """Return what is still to be undone, in the order in which that happens. What has the same wave is undone side by
+        side."""
+        found: list[PlannedUndo] = []
+        order = Reverse((leaf.span, leaf) for leaf in self._leaves if not leaf.resolved)
+        wave = 0
+        while ready := order.ready():
+            wave += 1
+            for leaf in ready:
+                is_certain = leaf.state is not _UndoState.LIVE and leaf.is_certain
+                found.append(PlannedUndo(leaf.own_n, leaf.key, leaf.undo, leaf.is_child, is_certain, wave))
+            for leaf in ready:
+                order.resolve(leaf)
+        return found
+
     def take(self) -> Turn:
         """Return the undos that come next, or the end of the run. Raise UndoMissing or Unreadable if the loaded code
         cannot go on."""
@@ -311,11 +369,12 @@ class Undoing:
             for row in steps
             if row.kind is StepKind.CHILD and row.key.startswith(UNDO_PREFIX)
         }
+        answers = {row.key: row for row in steps if row.kind is StepKind.CALLBACK}
         for row in steps:
             if row.n <= kept or row.key.startswith(UNDO_PREFIX):
                 continue
             if row.kind is not StepKind.CHILD:
-                leaf = self._leaf(row)
+                leaf = self._leaf(row, answers.get(row.key.removeprefix(REQUEST_PREFIX)))
             elif row.n in self._children or row.key in tried:
                 leaf = self._child_leaf(row)
             else:
@@ -335,8 +394,9 @@ class Undoing:
             return leaf
         return leaf if row.state is StepState.SUCCEEDED or row.delivered_seq == 0 else None
 
-    def _leaf(self, row: StepRow) -> _Leaf | None:
-        """Return the effect that a step may have had. None if it had none, or if there is no undo for it."""
+    def _leaf(self, row: StepRow, answer: StepRow | None) -> _Leaf | None:
+        """Return the effect that a step may have had. None if it had none, or if there is no undo for it. `answer` is the
+        callback, if the step is the request for one: what it said counts, if it said anything."""
         lane = self._lanes.get(row.lane)
         if row.kind is StepKind.UNDO:
             leaf = _Leaf(row, undo=row.name, span=instant(row.after_seq, row.n))
@@ -346,15 +406,17 @@ class Undoing:
             row.kind is not StepKind.CALL
             or lane is None
             or lane.undo is None
-            or not _may_have_happened(row, lane.undo)
+            or not _may_have_been_done(row, lane.undo, answer)
         ):
             return None
+        said = row if answer is None else answer
         leaf = _Leaf(
             row,
             undo=lane.undo.removesuffix("!"),
-            span=span_of(row.after_seq, row.n, row.delivered_seq),
+            span=span_of(row.after_seq, row.n, said.delivered_seq),
         )
-        output = row.output if row.state is StepState.SUCCEEDED else None
+        output = said.output if said.state is StepState.SUCCEEDED else None
+        leaf.is_certain = said.state is StepState.SUCCEEDED
         leaf.input = undo_input(row.input, output, row.effect_key)
         leaf.after_stop = row.state is StepState.CANCELLED
         return leaf
@@ -502,6 +564,16 @@ class Undoing:
             return None
         self._progress = progress
         return progress
+
+
+def _may_have_been_done(row: StepRow, undo: str, answer: StepRow | None) -> bool:
+    """True if this call may have had an effect. What its callback said counts: it has none if the callback said that it failed,
+    unless `undo` ends with `!`. If it said nothing, nobody knows more than of any other call."""
+    if answer is not None and answer.state is StepState.SUCCEEDED:
+        return True
+    if answer is not None and answer.state is StepState.FAILED and not codec.is_unsure(0, answer.error):
+        return undo.endswith("!")
+    return _may_have_happened(row, undo)
 
 
 def _may_have_happened(row: StepRow, undo: str) -> bool:

@@ -48,6 +48,8 @@ from holdfast.graph.values import (
     matters,
 )
 from holdfast.graph.verbs import DEPTH_MAX, SPECIAL, Verbs, does_something
+from holdfast.model import EVENT_PREFIX
+from holdfast.workflow.event import Event
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
 from holdfast.workflow.update import Update
@@ -266,6 +268,13 @@ class Calls(Verbs):
             note = "" if limit is None or is_none(limit) else f"at most {duration(limit)}"
             return self.leaf(
                 Kind.WAIT, thing.name, thing.label, line, name=thing.name, note=note, is_limited=bool(note)
+            )
+        if is_a(thing, Event) and name == "wait":
+            limit = argument(node, "timeout", 1)
+            note = "" if limit is None or is_none(limit) else f"at most {duration(limit)}"
+            kind = f"{EVENT_PREFIX}{thing.type}"
+            return self.leaf(
+                Kind.WAIT, thing.type, thing.label, line, name=kind, note=note, is_limited=bool(note)
             )
         if is_a(thing, Signal) and name == "send":
             self._escape_all(args, keywords)

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     START = "start"
     SLEEP = "sleep"
     WAIT = "wait"
+    ASK = "ask"
     SEND = "send"
     UNDO_WITH = "undo_with"
     KEEP = "keep"
@@ -55,7 +56,17 @@ class Kind(StrEnum):
 
 
 RECORDED = frozenset(
-    {Kind.STEP, Kind.CHILD, Kind.START, Kind.SLEEP, Kind.WAIT, Kind.UNDO_WITH, Kind.TIMEOUT, Kind.SERVE}
+    {
+        Kind.STEP,
+        Kind.CHILD,
+        Kind.START,
+        Kind.SLEEP,
+        Kind.WAIT,
+        Kind.ASK,
+        Kind.UNDO_WITH,
+        Kind.TIMEOUT,
+        Kind.SERVE,
+    }
 )
 """The kinds that leave a row in the store when a run comes there."""
 SPLITS = frozenset({Kind.BRANCHES, Kind.CHOICE, Kind.TRY})

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.durations import span
 from holdfast.graph.graph import RECORDED, EdgeKind, Graph, Kind, Node, are_calls, goes_on
+from holdfast.model import EVENT_PREFIX
 from holdfast.safe_text import visible
 
 CHAR, SMALL, MONO = 7.7, 6.6, 6.8
@@ -125,7 +126,10 @@ def said(node: Node) -> tuple[str, str]:
         case Kind.SLEEP:
             return f"sleep {label}", ""
         case Kind.WAIT:
-            return label, f"signal, {note}" if note else "wait for signal"
+            what = "event" if node.name.startswith(EVENT_PREFIX) else "signal"
+            return label, f"{what}, {note}" if note else f"wait for {what}"
+        case Kind.ASK:
+            return label, f"people, {note}" if note else "ask people"
         case Kind.SEND:
             return label, f"send signal {note}"
         case Kind.UNDO_WITH:

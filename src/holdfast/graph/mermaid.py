@@ -65,7 +65,7 @@ class Flowchart:
         if within:
             return self._container(node, within, sources, depth)
         left, right = ("([", "])") if not goes_on(node, self._inside) else ("[", "]")
-        if node.kind in {Kind.WAIT, Kind.SLEEP}:
+        if node.kind in {Kind.WAIT, Kind.ASK, Kind.SLEEP}:
             left, right = "[/", "/]"
         self._made.append(f'{pad}{node.id}{left}"{_label(node)}"{right}')
         self._join(sources, node.id)

@@ -15,15 +15,27 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from holdfast.graph.graph import RECORDED, Graph, Kind, Node, Passage, RunPart
-from holdfast.model import DEADLINE, UNDO_PREFIX, RunRow, StepKind, StepRow, StepState, undone_key
+from holdfast.model import (
+    DEADLINE,
+    REQUEST_PREFIX,
+    UNDO_PREFIX,
+    RunRow,
+    StepKind,
+    StepRow,
+    StepState,
+    call_key,
+    undone_key,
+)
 
 _NUMBER = re.compile(r"#(\d+)$")
 _KINDS = {
     StepKind.CALL: {Kind.STEP},
+    StepKind.CALLBACK: {Kind.STEP},
     StepKind.CHILD: {Kind.CHILD},
     StepKind.START: {Kind.START},
     StepKind.SERVE: {Kind.SERVE},
     StepKind.SIGNAL: {Kind.WAIT},
+    StepKind.ASK: {Kind.ASK},
     StepKind.UNDO: {Kind.UNDO_WITH},
     StepKind.TIMER: {Kind.SLEEP, Kind.TIMEOUT},
 }
@@ -54,7 +66,11 @@ def with_run(graph: Graph, run: RunRow, rows: Iterable[StepRow]) -> Graph:
             if row.kind is StepKind.CHILD and row.output == b"false":
                 continue  # the child had nothing to undo
             if number >= tries.get(key, (0, row))[0]:
-                tries[key] = (number, row)  # the last try counts
+                tries[call_key(key)] = (number, row)  # the last try counts
+        elif row.key.startswith(REQUEST_PREFIX):
+            pass  # its callback stands for both
+        elif row.kind is StepKind.CALLBACK:
+            calls.append(msgspec.structs.replace(row, key=call_key(row.key)))
         elif row.key != DEADLINE and row.kind is not StepKind.MARKER:
             calls.append(row)
     undos = {key: row for key, (_, row) in tries.items()}

@@ -44,6 +44,7 @@ GLYPHS = {
     "many": '<path d="M2.5 4.5 8 2l5.500 2.500L8 7zM2.500 8 8 10.500 13.500 8M2.500 11.500 8 14l5.500-2.500"/>',
     "step": '<rect x="4" y="4" width="8" height="8" rx="2"/>',
     "unknown": '<path d="M5.600 6a2.400 2.400 0 1 1 3.500 2.100c-.800.400-1.100.900-1.100 1.700"/><path d="M8 12.600v.1"/>',
+    "people": '<circle cx="8" cy="5.500" r="2.500"/><path d="M3 13.500c.6-2.800 2.500-4 5-4s4.400 1.200 5 4"/>',
     "shared": '<path d="M2.500 9c1.800-3 3.600-3 5.500-1s3.700 2 5.500-1"/>',
 }
 """The glyphs of the dashboard, in a square of 16."""
@@ -55,6 +56,7 @@ OF_KIND = {
     Kind.START: "child",
     Kind.SERVE: "signal",
     Kind.WAIT: "signal",
+    Kind.ASK: "people",
     Kind.SEND: "signal",
     Kind.UNDO_WITH: "undo",
     Kind.KEEP: "keep",
@@ -235,7 +237,9 @@ class Drawing:
             return "back", "shared"
         if passage is not None and passage.state:
             return OF_STATE.get(passage.state, ("idle", "ready"))
-        colour = {Kind.UNKNOWN: "held", Kind.WAIT: "wait", Kind.UNDO_WITH: "back"}.get(node.kind, "")
+        colour = {Kind.UNKNOWN: "held", Kind.WAIT: "wait", Kind.ASK: "wait", Kind.UNDO_WITH: "back"}.get(
+            node.kind, ""
+        )
         return colour, OF_KIND.get(node.kind, "step")
 
     def _pill(self, box: Box) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from holdfast.durations import span
 from holdfast.glyphs import COLOURS, GLYPHS
 from holdfast.graph.graph import RECORDED, Graph, Kind, Node
+from holdfast.model import EVENT_PREFIX
 from holdfast.safe_text import visible
 
 WIDTH = 80
@@ -147,7 +148,7 @@ class Tree:
         return line
 
 
-def words(node: Node) -> Line:  # noqa: PLR0911  one sentence for each kind
+def words(node: Node) -> Line:  # noqa: PLR0911, PLR0912  one sentence for each kind
     """Return what a node says in one line, without what a run did there."""
     label, note = visible(node.label), visible(node.note)
     said = f", {note}" if note else ""
@@ -166,7 +167,10 @@ def words(node: Node) -> Line:  # noqa: PLR0911  one sentence for each kind
         case Kind.SLEEP:
             return [Words("sleep ", dim=True), Words(label)]
         case Kind.WAIT:
-            return [Words("wait for signal ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+            what = "event" if node.name.startswith(EVENT_PREFIX) else "signal"
+            return [Words(f"wait for {what} ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+        case Kind.ASK:
+            return [Words("ask people ", dim=True), Words(label, bold=True), Words(said, dim=True)]
         case Kind.SEND:
             return [Words("send signal ", dim=True), Words(label, bold=True), Words(f" {note}", dim=True)]
         case Kind.KEEP:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 from holdfast.graph.graph import Kind
+from holdfast.workflow.event import Event
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
 from holdfast.workflow.update import Update
 from holdfast.workflow.workflow import Workflow
 
-DECLARED = (Step, Workflow, Signal, Update)
+DECLARED = (Step, Workflow, Signal, Update, Event)
 """What authors declare and workflow code calls."""
 
 

@@ -31,6 +31,7 @@ from holdfast.graph.values import (
     matters,
     own,
 )
+from holdfast.workflow.ask import ask
 from holdfast.workflow.step import Step
 from holdfast.workflow.surroundings import continue_as_new
 from holdfast.workflow.undo import keep, saga, undo_with
@@ -82,6 +83,15 @@ class Verbs(Tasks):
         if isinstance(given, Series):
             return [(value, text) for value in given.values]
         return [(given, text)]
+
+    def _ask(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """A question to people. Its node has the name that the code gives it, and the question as a note."""
+        self._escape_all(args, keywords)
+        named, asked, limit = argument(node, "name"), argument(node, "question", 1), argument(node, "timeout")
+        name = "ask" if named is None else pattern(named, as_word=True)
+        note = "" if asked is None else text_of(asked)
+        is_limited = limit is not None and not is_none(limit)
+        return self.leaf(Kind.ASK, name, name, node.lineno, name=name, note=note, is_limited=is_limited)
 
     def _wait_tasks(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
         return self._branches("wait", node, self._given(node, args))
@@ -222,6 +232,7 @@ SPECIAL: dict[int, Call] = {
         ((keep,), Verbs._keep),
         ((undo_with,), Verbs._undo_with),
         ((continue_as_new,), Verbs._continue_as_new),
+        ((ask,), Verbs._ask),
         ((contextlib.suppress,), Verbs._suppress),
         ((functools.partial,), Verbs._partial),
         ((map,), Verbs._mapped),
@@ -229,7 +240,7 @@ SPECIAL: dict[int, Call] = {
     )
     for thing in things
 }
-VERBS = frozenset({id(keep), id(undo_with), id(saga), id(continue_as_new), id(asyncio)})
+VERBS = frozenset({id(ask), id(keep), id(undo_with), id(saga), id(continue_as_new), id(asyncio)})
 
 
 def does_something(fn: types.FunctionType, seen: frozenset[object] = frozenset()) -> bool:

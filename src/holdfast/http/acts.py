@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.acts import Act, demand_plan, make_plan
+from holdfast.desk.acts import Act, demand_plan, make_plan
+from holdfast.desk.filters import run_filter, within_namespace
 from holdfast.errors import InvalidInput
-from holdfast.filters import run_filter, within_namespace
 from holdfast.http import views
 from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal
@@ -54,31 +54,33 @@ async def plan(call: Call) -> Given:
     except InvalidInput as wrong:
         raise Refusal("invalid", str(wrong)) from None
     made = await make_plan(hf, ActVerb(given.verb), where, how, given.note, actor=call.who.actor)
-    return Given(views.act(await call.desk.act(call.who, made.id)), 201)
+    return Given(views.act(await call.desk.acts.get(call.who, made.id)), 201)
 
 
 async def acts(call: Call) -> Given:
-    return Given(answers.Acts([views.act(row) for row in await call.desk.acts(call.who, call.query.limit)]))
+    return Given(
+        answers.Acts([views.act(row) for row in await call.desk.acts.list(call.who, call.query.limit)])
+    )
 
 
 async def act(call: Call) -> Given:
-    return Given(views.act(await call.desk.act(call.who, call.id("act"))))
+    return Given(views.act(await call.desk.acts.get(call.who, call.id("act"))))
 
 
 async def carry_out(call: Call) -> Given:
     """Carry it out for as long as the request may wait. Whoever asks again goes on with it, and so does the leader."""
-    await call.desk.act(call.who, call.id("act"))
+    await call.desk.acts.get(call.who, call.id("act"))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(call.body.wait_s):
             act = Act(call.server.hf, call.id("act"), namespace=call.who.namespace, actor=call.who.actor)
             await act.carry_out()
-    return Given(views.act(await call.desk.act(call.who, call.id("act"))))
+    return Given(views.act(await call.desk.acts.get(call.who, call.id("act"))))
 
 
 async def stop(call: Call) -> Given:
-    await call.desk.act(call.who, call.id("act"))
-    await call.desk.stop_act(call.who, call.id("act"))
-    return Given(views.act(await call.desk.act(call.who, call.id("act"))))
+    await call.desk.acts.get(call.who, call.id("act"))
+    await call.desk.acts.stop(call.who, call.id("act"))
+    return Given(views.act(await call.desk.acts.get(call.who, call.id("act"))))
 
 
 async def act_runs(call: Call) -> Given:
@@ -88,7 +90,7 @@ async def act_runs(call: Call) -> Given:
         raise Refusal(
             "invalid", f"{wrong[0]!r} is no fate: it is one of {', '.join(sorted(known))}", place="?fate"
         )
-    await call.desk.act(call.who, call.id("act"))
-    found = await call.desk.act_runs(call.who, call.id("act"), query.fate, query.after, query.limit)
+    await call.desk.acts.get(call.who, call.id("act"))
+    found = await call.desk.acts.runs(call.who, call.id("act"), query.fate, query.after, query.limit)
     after = found[-1].run_id if len(found) == query.limit else None
     return Given(answers.ActRuns([views.act_run(one) for one in found], after))

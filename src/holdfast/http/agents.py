@@ -1,4 +1,4 @@
-"""The agents' door. Agents pull: who does not ask gets nothing. Turns make a lost reply harmless, fences decide whose
+"""The agents' door. Agents pull: an agent that does not ask gets nothing. Turns make a lost reply harmless, fences decide whose
 report counts, and a stream can only shorten a lease.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import policy
 from holdfast.access import Act, Identity, Kind
+from holdfast.access.signed_texts import KEY_BYTES
 from holdfast.access.tokens import SECRET_BYTES
 from holdfast.codec import describe_error
 from holdfast.durations import STEP, step_name
@@ -23,21 +24,25 @@ from holdfast.http.hall import Waiter, Wanted
 from holdfast.http.refusals import Refusal
 from holdfast.model import (
     DEFAULT_NAMESPACE,
+    REQUEST_PREFIX,
     Ending,
     Failure,
     HoldScope,
     Outcome,
     StepRow,
     StepState,
+    TwinState,
     effect_key,
 )
 from holdfast.namespaces import bare, namespace_of, shown, shown_row, stored
 from holdfast.policy import Retry
-from holdfast.store.answers import Answer, Observation, ShutGates
+from holdfast.store.answers import Answer, ClaimedStep, Observation, ShutGates
 from holdfast.store.bell import Bell
+from holdfast.store.limits import LimitLoad
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save, StepOp
 from holdfast.store.origins import Offers
 from holdfast.store.remotes import NewTurn, TakenStep
+from holdfast.store.twins import outran_by
 from holdfast.wire.agents import (
     PROTOCOLS,
     Answers,
@@ -120,7 +125,9 @@ def _wanted(offers: dict[str, Any], who: Identity) -> Wanted:
         (str(group["name"]), frozenset(step for step in group["steps"] if who.may_work(bare(step))))
         for group in offers["groups"]
     )
-    return Wanted(groups, frozenset(label for label in offers["labels"] if who.has_label(label)))
+    steps = frozenset(step for _, those in groups for step in those)
+    labels = frozenset(label for label in offers["labels"] if who.has_label(label))
+    return Wanted(groups, labels, steps.intersection(offers.get("hedged", ())))
 
 
 async def register(call: Call) -> Given:
@@ -201,7 +208,9 @@ async def claim(call: Call) -> Given:
     agent, server = await _agent(call), call.server
     now = server.hf.environment.monotonic()
     if given.has is not None or now - agent.renewed_at > agent.lease_s * RENEW_EVERY_S:
-        begun = await server.doorway.turns.begin(NewTurn(agent.id, given.turn, agent.lease_s, given.has))
+        begun = await server.doorway.turns.begin(
+            NewTurn(agent.id, given.turn, agent.lease_s, given.has, given.twins)
+        )
         if not begun.is_member:
             server.doorway.agents.pop(agent.id, None)
             raise _gone()
@@ -227,23 +236,41 @@ async def claim(call: Call) -> Given:
 async def _claims(
     call: Call, given: Claim, agent: Known, taken: list[TakenStep], *, is_overtaken: bool
 ) -> Claims:
+    hf = call.server.hf
+    traces = (
+        await hf.store.agents.run_traces([one.step.run_id for one in taken])
+        if hf.config.traces and taken
+        else {}
+    )
     return Claims(
         turn=given.turn,
-        now=call.server.doorway.now(),
-        steps=[_claimed(agent, one) for one in taken],
+        now=await call.server.doorway.now(),
+        steps=[
+            _claimed(agent, one, await _address(call, one.step), traces.get(one.step.run_id)) for one in taken
+        ],
         gates=await _gates(call, agent, given.gates) if given.gates else None,
         overtaken=is_overtaken,
         leaving=call.server.is_leaving,
     )
 
 
-def _claimed(agent: Known, taken: TakenStep) -> Claimed:
+async def _address(call: Call, step: ClaimedStep) -> str | None:
+    """Return where another system posts the result, if this is the request for a callback."""
+    if not step.key.startswith(REQUEST_PREFIX):
+        return None
+    hf = call.server.hf
+    return await hf.store.callbacks.address(
+        step.run_id, step.n, step.issued_at, hf.environment.secret(KEY_BYTES)
+    )
+
+
+def _claimed(agent: Known, taken: TakenStep, callback: str | None, trace: str | None) -> Claimed:
     step = taken.step
     made = Claimed(
         run=step.run_id,
         n=step.n,
         fence=step.fence,
-        secret=secret_of(agent.secret, step.run_id, step.n, step.fence),
+        secret=secret_of(agent.secret, step.run_id, step.n, step.fence, twin=taken.is_twin),
         name=shown(agent.namespace, step.name),
         key=step.effect or effect_key(step.run_id, step.key),
         step=step.key,
@@ -259,6 +286,10 @@ def _claimed(agent: Known, taken: TakenStep) -> Claimed:
         retry=step.retry,
         error=step.error,
         probe=taken.probe,
+        callback=callback,
+        trace=trace,
+        twin=taken.is_twin,
+        adapts=list(step.adapts),
     )
     if step.checkpoint is not None:
         made.checkpoint = msgspec.Raw(step.checkpoint)
@@ -300,10 +331,14 @@ async def report(call: Call) -> Given:
     given: list[Report] = call.body.reports
     waiting: list[tuple[int, StepOp, asyncio.Future[Any]]] = []
     answers = [REFUSED] * len(given)
+    now = await call.server.doorway.now()
     for number, one in enumerate(given):
-        if not is_secret(one.secret, agent.secret, one.run, one.n, one.fence):
+        if not is_secret(one.secret, agent.secret, one.run, one.n, one.fence, twin=one.twin):
             continue
-        op = await _operation(call, agent, one)
+        if one.twin:
+            answers[number] = await _end_twin(call, agent, one)
+            continue
+        op = await _operation(call, agent, one, now)
         if op is not None:
             waiting.append((number, op, hf.caller.writer.write(op)))
     bells: set[Bell] = set()
@@ -314,6 +349,8 @@ async def report(call: Call) -> Given:
             answer = await hf.store.batches.refuse(agent.id, op)
         answers[number] = answer
         if answer is Answer.ACCEPTED:
+            if call.server.doorway.hall.is_walking and type(op) is not Save:
+                bells.add(Bell.STEPS)  # it may have freed a place under a limit
             if type(op) is Outcome:
                 bells.add(Bell.OUTCOMES)
             elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
@@ -323,13 +360,27 @@ async def report(call: Call) -> Given:
     return Given(Answers(answers))
 
 
-async def _operation(call: Call, agent: Known, one: Report) -> StepOp | None:
-    """Return what a report writes. None for one that nobody can understand."""
-    ref, now, limit = (
+async def _end_twin(call: Call, agent: Known, one: Report) -> Answer:
+    """End a twin. If it succeeded before its step did, its result is the step's."""
+    hf, output = call.server.hf, payload(one.output) or b"null"
+    is_won = one.verb == "succeed" and len(output) <= call.server.config.payload_max_bytes
+    answer = await hf.store.twins.end_twin(
+        agent.id,
         (one.run, one.n, one.fence),
-        call.server.doorway.now(),
-        call.server.config.payload_max_bytes,
+        TwinState.WON if is_won else TwinState.FAILED,
+        output if is_won else None,
+        outran_by(agent.id),
+        logs=one.logs,
     )
+    if is_won and answer is not Answer.FENCED:
+        hf.caller.ring(Bell.OUTCOMES)
+        hf.caller.ring(Bell.CANCELS)
+    return answer
+
+
+async def _operation(call: Call, agent: Known, one: Report, now: float) -> StepOp | None:
+    """Return what a report writes. None for one that nobody can understand."""
+    ref, limit = (one.run, one.n, one.fence), call.server.config.payload_max_bytes
     if one.verb == "succeed":
         output = payload(one.output) or b"null"
         if len(output) > limit:
@@ -412,6 +463,10 @@ async def _verdict(call: Call, one: Report, error: str, now: float) -> StepOp | 
 async def beat(call: Call) -> Given:
     given: Beat = call.body
     agent, hf = await _agent(call), call.server.hf
+    if given.gone:
+        call.server.doorway.hall.drop(agent.id)
+        await hf.store.remotes.shorten(agent.id, 0.0)
+        return Given(Beaten(now=await call.server.doorway.now(), renewed=False, stop=[]))
     pulse = None
     if given.pulse is not None:
         pulse = json.dumps({**given.pulse, "lease_s": agent.lease_s})
@@ -429,13 +484,17 @@ async def beat(call: Call) -> Given:
         await hf.store.gates.observe(observed, hf.config.breaker_window_s)
         hf.caller.ring(Bell.GATES)
         call.server.doorway.forget_gates()
+    if given.loads:
+        loads = [LimitLoad(*one) for one in given.loads]
+        await hf.store.limits.observe_limits(loads, agent.namespace)
     if given.durations:
         with contextlib.suppress(StoreError):
             counted = [(_stored_duration(agent, name), at, times) for name, at, times in given.durations]
             await hf.store.durations.add_durations(counted)
     lost = await hf.store.agents.lost_steps(given.has) if given.has else []
+    lost_twins = await hf.store.twins.lost_twins(agent.id, given.twins) if given.twins else []
     gates = await _gates(call, agent, given.gates) if given.gates else None
-    return Given(Beaten(now=now, renewed=True, stop=lost, gates=gates))
+    return Given(Beaten(now=now, renewed=True, stop=lost, stop_twins=lost_twins, gates=gates))
 
 
 def _stored_duration(agent: Known, name: str) -> str:

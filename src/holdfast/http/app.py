@@ -16,18 +16,24 @@ from starlette.routing import Route as Place
 from starlette.types import Receive, Scope, Send
 
 from holdfast.access import Act, Identity, Kind
+from holdfast.actor import Via
 from holdfast.config import Config
-from holdfast.desk import Desk, LocalDesk, Opened
+from holdfast.desk.desk import Desk, LocalDesk
+from holdfast.desk.hooks import LocalHookDesk
+from holdfast.desk.opened import Opened
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.http.call import Call, Given, Route, Size
 from holdfast.http.doorway import AgentStream, Doorway
-from holdfast.http.guard import KNOWN_S, Guard, authorised
+from holdfast.http.guard import KNOWN_S, Guard, SigningIssuer, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
+from holdfast.http.pages.entrance import answered_page
 from holdfast.http.reader import demand_media_type, read_body, read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.routes import ROUTES
 from holdfast.http.streams import Looks
+from holdfast.http.table import TABLE
+from holdfast.http.visitors import Visitors
 from holdfast.wire.problems import MEDIA_TYPE, Problem, problem
 
 log = logging.getLogger("holdfast.http")
@@ -41,11 +47,15 @@ REQUEST_HEADER = "Holdfast-Request"
 class Server:
     """What is common to all requests of one server."""
 
-    def __init__(self, hf: Opened, desk: LocalDesk, *, is_loopback: bool) -> None:
+    def __init__(
+        self, hf: Opened, desk: LocalDesk, *, is_loopback: bool, issuer: SigningIssuer | None = None
+    ) -> None:
         self.hf, self.config = hf, hf.config
         self._desk = desk
-        self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback)
+        self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback, issuer=issuer)
+        self.visitors = Visitors(hf.store, self.guard, hf.environment)
         self.figures = Figures()
+        self.spans = hf.caller.spans
         self.polls: dict[str, int] = {}
         """How many requests of each token wait now."""
         self.streams: dict[str, int] = {}
@@ -57,6 +67,10 @@ class Server:
     @property
     def desk(self) -> Desk:
         return self._desk
+
+    @property
+    def webhooks(self) -> LocalHookDesk:
+        return self._desk.hooks
 
     @property
     def is_leaving(self) -> bool:
@@ -81,6 +95,8 @@ class Server:
         if who.kind is Kind.LOCAL:
             return not await self.guard.has_tokens()
         try:
+            if "authorization" not in headers and (found := await self.visitors.visitor(headers)) is not None:
+                return found.who.may(act)
             return (await self.guard.verified(headers.get("authorization", ""), "")).may(act)
         except Refusal:
             return False
@@ -113,7 +129,9 @@ class Server:
         return self._document
 
     async def metrics(self) -> str:
-        return await self.figures.text(self.hf, sum(self.polls.values()), sum(self.streams.values()))
+        return await self.figures.text(
+            self.hf, self._desk, sum(self.polls.values()), sum(self.streams.values())
+        )
 
 
 class Door:
@@ -131,6 +149,8 @@ class Door:
         if route is None:
             found = problem("method", instance=request_id)
             response = _problem(found, request_id, allow=", ".join(sorted(self._routes)))
+        elif route.is_page:
+            response = await answered_page(server, route, scope, receive, request_id)
         else:
             response = await self._answered(route, scope, receive, request_id)
         name = "unknown" if route is None else route.name
@@ -144,22 +164,32 @@ class Door:
         try:
             headers = read_headers(scope["headers"])
             if route.act is None:
-                given = await route.call(Call(self._server, _NOBODY, None, {}, None, {}, headers))
+                raw = await self._raw(route, receive, headers) if route.raw else None
+                path = scope.get("path_params", {})
+                given = await route.call(
+                    Call(self._server, _NOBODY, None, {}, raw, path, headers, request=request_id)
+                )
                 return _response(given, request_id)
             address = scope["client"][0] if scope.get("client") else ""
             part = scope.get("path_params", {}).get("agent", "")
-            who = await self._server.guard.identify(headers, address, scope["scheme"], part)
+            if route.has_cookie and "authorization" not in headers:
+                who = await self._server.visitors.reader(headers)
+            if who is None:
+                who = await self._server.guard.identify(headers, address, scope["scheme"], part)
             who = authorised(who, route.act, headers, needs_namespace=route.needs_namespace)
+            who = who.came(Via.HTTP, request_id)
             query, tags = read_query(scope["query_string"], route.query, has_tags=route.has_tags)
             body: Any = None
-            if route.takes is not None:
+            if route.raw:
+                body = await self._raw(route, receive, headers)
+            elif route.takes is not None:
+                demand_media_type(headers.get("content-type"))
                 raw = await _body(
                     receive, headers, _most(route.size, self._server.config), self._server.config
                 )
                 body = read_body(raw, route.takes, self._server.config)
             call = Call(self._server, who, query, tags, body, scope.get("path_params", {}), headers, receive)
-            given = await (self._polled(route, call) if route.polls else route.call(call))
-            return _response(given, request_id)
+            return _response(await self._called(route, call), request_id)
         except Refusal as refusal:
             found = refusal.problem(request_id)
         except HoldfastError as error:
@@ -172,6 +202,22 @@ class Door:
             found = problem("internal", instance=request_id)
         self._server.figures.refused(found.type.rpartition(":")[2])
         return _problem(found, request_id)
+
+    async def _called(self, route: Route, call: Call) -> Given:
+        """Serve a request that was let in. If it carries a trace, that is a span."""
+        called = self._polled(route, call) if route.polls else route.call(call)
+        spans, parent = self._server.spans, call.headers.get("traceparent")
+        if spans is None or parent is None:
+            return await called
+        attributes = {"http.request.method": route.verb, "http.route": route.path}
+        with spans.serving(parent, f"{route.verb} {route.path}", attributes) as span:
+            given = await called
+            span.set_attribute("http.response.status_code", given.status)
+            return given
+
+    async def _raw(self, route: Route, receive: Receive, headers: Mapping[str, str]) -> bytes:
+        config = self._server.config
+        return await _body(receive, headers, _most(route.size, config), config)
 
     async def _polled(self, route: Route, call: Call) -> Given:
         """Serve a request that may wait. Each token may have so many of them at once."""
@@ -208,7 +254,7 @@ async def _unlisted(scope: Scope, receive: Receive, send: Send) -> None:
 
 def make_app(server: Server) -> Starlette:
     paths: dict[str, dict[str, Route]] = {}
-    for route in ROUTES:
+    for route in TABLE:
         paths.setdefault(route.path, {})[route.verb] = route
     places = [Place(path, Door(server, routes)) for path, routes in paths.items()]
     app = Starlette(routes=places)
@@ -218,7 +264,6 @@ def make_app(server: Server) -> Starlette:
 
 
 async def _body(receive: Receive, headers: Mapping[str, str], most: int, config: Config) -> bytes:
-    demand_media_type(headers.get("content-type"))
     if headers.get("content-encoding", "identity") != "identity":
         raise Refusal("media-type", "a compressed body is not taken", place="Content-Encoding")
     length = headers.get("content-length", "0")

@@ -12,10 +12,13 @@ import msgspec
 
 from holdfast.access import Act, Identity
 from holdfast.config import Config
-from holdfast.desk import Desk, Opened
+from holdfast.desk.desk import Desk
+from holdfast.desk.hooks import LocalHookDesk
+from holdfast.desk.opened import Opened
 from holdfast.http.doorway import Doorway
 from holdfast.http.reader import header
 from holdfast.http.refusals import Refusal
+from holdfast.http.visitors import Visitors
 from holdfast.wire.paths import id_of
 
 
@@ -57,10 +60,17 @@ class Served(Protocol):
     def counted_stream(self, who: Identity) -> AbstractAsyncContextManager[None]:
         """Count a stream while it is open."""
 
+    @property
+    def webhooks(self) -> LocalHookDesk:
+        """Where webhooks come in."""
+
     def openapi(self) -> bytes: ...
 
     @property
     def doorway(self) -> Doorway: ...
+
+    @property
+    def visitors(self) -> Visitors: ...
 
 
 class Call(NamedTuple):
@@ -75,6 +85,10 @@ class Call(NamedTuple):
     headers: Mapping[str, str]
     receive: Callable[[], Awaitable[Any]] | None = None
     """Returns when the other end closes the connection. The body is read by then."""
+    seal: str = ""
+    """On a page: what a form must send along, so that no page of somebody else can send it."""
+    request: str = ""
+    """The id of the request, where nobody has signed in. Otherwise the identity has it."""
 
     @asynccontextmanager
     async def while_open(self) -> AsyncIterator[asyncio.Future[None]]:
@@ -165,6 +179,14 @@ class Route(NamedTuple):
     """False if a token for several namespaces need not name one."""
     media_type: str = "text/plain"
     """What an answer is that is not JSON."""
+    previews: type | None = None
+    """What is answered, with 200, to a body with `preview: true`."""
+    raw: tuple[str, ...] = ()
+    """The media types of a body that the function reads itself, as bytes."""
+    is_page: bool = False
+    """True if it answers people, in HTML. They sign in by a cookie, and what they send are forms."""
+    has_cookie: bool = False
+    """True if the cookie of somebody who has signed in opens it as well as a token does."""
 
     @property
     def name(self) -> str:

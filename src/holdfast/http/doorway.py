@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from holdfast.desk import Opened
+from holdfast.desk.opened import Opened
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreError
 from holdfast.http.hall import Hall
@@ -22,11 +22,13 @@ log = logging.getLogger("holdfast.http")
 
 PING_S = 5.0
 SHORT_S = 1.5
-"""How long the lease of an agent lasts whose end of the stream has closed, unless it renews it."""
+"""How long the lease of an agent lasts after its end of the stream has closed, unless the agent renews it."""
 CUT_S, CUT_MIN, CUT_SHARE = 2.0, 3, 0.1
 """If more streams than this, and more than this share of them, end within this time, the network has failed and not the
 agents. Then no lease is shortened."""
 GATES_S = 0.25
+LEARN_S = 10.0
+"""After so long, a server asks the store again what time it is."""
 AGENTS_MAX = 20_000
 TURNS_MAX = 200
 """How many turns begin in one transaction at most."""
@@ -79,18 +81,25 @@ class Doorway:
         self._ends: list[float] = []
         self._gates: tuple[float, ShutGates] | None = None
         self._clock = StoreClock(hf.environment)
+        self._learned_at = float("-inf")
         self._looks: asyncio.Event | None = None
 
     @property
     def open_streams(self) -> int:
         return len(self._streams)
 
-    def now(self) -> float:
-        """Return the store's time, as far as this server knows it."""
+    async def now(self) -> float:
+        """Return the store's time. Outcomes are dated by it, so a server that does not know it yet asks for it: the clock
+        of its host may be far ahead."""
+        monotonic = self._hf.environment.monotonic
+        if monotonic() > self._learned_at + LEARN_S:
+            store_now = await self._hf.store.now()
+            self.learn(monotonic(), store_now)
         return self._clock.now()
 
     def learn(self, at: float, store_now: float) -> None:
         self._clock.learn(at, store_now)
+        self._learned_at = at
 
     async def gates(self, hf: Opened) -> ShutGates:
         """Return what keeps steps from beginning, as it was a moment ago."""

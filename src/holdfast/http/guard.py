@@ -1,4 +1,5 @@
-"""Who asks: makes the identity of a request from its token, and keeps off what a browser page must not do.
+"""Who asks: makes the identity of a request from its token, and keeps off what a browser page must not do. A token is one of
+the store's own, or, if the settings name an issuer, one that this issuer has signed.
 
 Without a token in the store, a server listens on this host alone, and whoever reaches it is its user. A page in that
 user's browser could reach it, too, so it must then name this host (`Host`) and come from no other page (`Origin`,
@@ -10,12 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from holdfast.access import STORE_WIDE, Act, Identity, Kind, local
-from holdfast.access.tokens import identity_of, is_good, read
-from holdfast.actor import actor
+from holdfast.access.claims import Signed
+from holdfast.access.tokens import Token, identity_of, is_good, read
+from holdfast.actor import user
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import Forbidden, StoreError
@@ -32,6 +34,13 @@ KNOWN_MAX = 10_000
 USED_EVERY_S = 3600.0
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 NEEDS_NO_NAMESPACE = STORE_WIDE | {Act.KNOW_SELF}
+
+
+class SigningIssuer(Protocol):
+    """Who signs tokens for people here."""
+
+    async def signed_in(self, text: str) -> Signed | None:
+        """Return for whom this token is, if it is good. None for everything else."""
 
 
 class Known(NamedTuple):
@@ -56,9 +65,16 @@ class Bucket:
 
 class Guard:
     def __init__(
-        self, tokens: Tokens, environment: Environment, config: Config, *, is_loopback: bool
+        self,
+        tokens: Tokens,
+        environment: Environment,
+        config: Config,
+        *,
+        is_loopback: bool,
+        issuer: SigningIssuer | None = None,
     ) -> None:
         self._tokens, self._environment, self._config = tokens, environment, config
+        self._issuer = issuer
         self._is_loopback = is_loopback
         """True if the server listens on this host alone."""
         self._known: dict[bytes, Known] = {}
@@ -67,7 +83,7 @@ class Guard:
         self._failed: dict[str, tuple[float, int]] = {}
         """By address: since when requests with bad tokens are counted, and how many there were."""
         self._used: dict[str, float] = {}
-        self._user = actor()
+        self._user = user()
 
     async def identify(
         self, headers: Mapping[str, str], address: str, scheme: str, part: str = ""
@@ -75,11 +91,18 @@ class Guard:
         """Return who asks. Requests are counted for each token, and with `part` for each of its agents. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
         given = headers.get("authorization")
         if given is None:
-            if not self._is_loopback or await self.has_tokens():
+            if not await self.is_open():
                 raise self._unauthenticated(address)
-            _demand_own_page(headers, scheme)
+            demand_own_host(headers, scheme)
             return local(self._user)
         who = await self.verified(given, address)
+        if who.kind is Kind.OIDC:
+            demand_no_other_site(headers)
+        self.count(who, part)
+        return who
+
+    def count(self, who: Identity, part: str = "") -> None:
+        """Count a request of a token. Raise a refusal if it has sent too many."""
         now = self._environment.monotonic()
         burst = self._config.requests_burst
         counted = f"{who.id}/{part}"
@@ -92,7 +115,10 @@ class Guard:
             raise Refusal(
                 "throttled", f"this token may send {self._config.requests_per_s:g} requests a second"
             )
-        return who
+
+    async def is_open(self) -> bool:
+        """True if whoever reaches this server is its user."""
+        return self._is_loopback and self._issuer is None and not await self.has_tokens()
 
     async def has_tokens(self) -> bool:
         """True if the store has a token, good or not. From then on, everybody needs one."""
@@ -105,26 +131,39 @@ class Guard:
     async def verified(self, given: str, address: str) -> Identity:
         """Return who has this token. Raise a refusal if it is not good."""
         scheme, _, text = given.partition(" ")
-        token = read(text.strip()) if scheme.lower() == "bearer" and given.isascii() else None
-        if token is None:
+        text = text.strip()
+        if scheme.lower() != "bearer" or not given.isascii():
             raise self._unauthenticated(address)
-        mark, now = hashlib.sha256(token.text.encode()).digest(), self._environment.monotonic()
+        mark, now = hashlib.sha256(text.encode()).digest(), self._environment.monotonic()
         known = self._known.get(mark)
         if known is not None and now < known.until:
             return known.who
-        row = await self._tokens.token(token.id)
-        if not is_good(token, row, await self._tokens.now()) or row is None:
+        token = read(text)
+        found = await (self._of_issuer(text) if token is None else self._of_store(token))
+        if found is None:
             self._known.pop(mark, None)
             raise self._unauthenticated(address)
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        who = identity_of(row)
-        self._known[mark] = Known(who, now + KNOWN_S)
+        who, lasts_s = found
+        self._known[mark] = Known(who, now + min(lasts_s, KNOWN_S))
+        return who
+
+    async def _of_store(self, token: Token) -> tuple[Identity, float] | None:
+        """Return who has a token of the store, and for how long at least. None if it is not good."""
+        row, now = await self._tokens.token(token.id), self._environment.monotonic()
+        if not is_good(token, row, await self._tokens.now()) or row is None:
+            return None
         if now > self._used.get(row.id, float("-inf")) + USED_EVERY_S:
             self._used[row.id] = now
             with suppress(StoreError):
                 await self._tokens.use_token(row.id)
-        return who
+        return identity_of(row), KNOWN_S
+
+    async def _of_issuer(self, text: str) -> tuple[Identity, float] | None:
+        """Return for whom the issuer has signed a token, and for how long it is good. None if it is not."""
+        found = None if self._issuer is None else await self._issuer.signed_in(text)
+        return None if found is None else (found.who, found.until - self._environment.now())
 
     def _unauthenticated(self, address: str) -> Refusal:
         """Count a request with a bad token. An address that sends many gets another answer, which says nothing about
@@ -168,7 +207,7 @@ def authorised(
     )
 
 
-def _demand_own_page(headers: Mapping[str, str], scheme: str) -> None:
+def demand_own_host(headers: Mapping[str, str], scheme: str) -> None:
     """Refuse what a page of somebody else could send: its name may lead to this host, and its scripts may ask."""
     host = headers.get("host", "")
     if _name(f"//{host}") not in LOOPBACK:
@@ -183,6 +222,16 @@ def _demand_own_page(headers: Mapping[str, str], scheme: str) -> None:
         raise Refusal("forbidden", "a page of another origin may not ask this server", place="Origin")
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         raise Refusal("forbidden", "a page of another site may not ask this server", place="Sec-Fetch-Site")
+
+
+def demand_no_other_site(headers: Mapping[str, str]) -> None:
+    """Refuse what a page of another site sends. A proxy may add the token of whoever sits before the browser to whatever the
+    browser sends, as a browser adds its cookies."""
+    origin, host = headers.get("origin"), headers.get("host", "")
+    if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        raise Refusal("forbidden", "a page of another site may not ask this server", place="Sec-Fetch-Site")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Refusal("forbidden", "a page of another origin may not ask this server", place="Origin")
 
 
 def _name(address: str) -> str | None:

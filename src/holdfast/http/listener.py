@@ -10,14 +10,18 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
-from holdfast.desk import LocalDesk, Opened
+from holdfast.desk.desk import LocalDesk
+from holdfast.desk.opened import Opened
 from holdfast.errors import HoldfastError, InvalidSettings
 from holdfast.http.app import Server, make_app
 from holdfast.http.protocol import Bounded
+
+if TYPE_CHECKING:
+    from holdfast.http.oidc import Issuer
 
 log = logging.getLogger("holdfast.http")
 
@@ -31,6 +35,8 @@ class Address(NamedTuple):
     port: int
     tls_cert: str | None = None
     tls_key: str | None = None
+    oidc: str | None = None
+    """The settings file that says whose tokens are taken beside those of the store."""
 
     @property
     def is_loopback(self) -> bool:
@@ -58,12 +64,13 @@ class _Quiet(uvicorn.Server):
 async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterator[str]:
     """Listen at an address, and yield the URL. At the end, leave gracefully."""
     address.demand_sound()
-    if not address.is_loopback and not await hf.store.tokens.tokens(1):
+    issuer = None if address.oidc is None else _issuer(address.oidc, hf)
+    if not address.is_loopback and issuer is None and not await hf.store.tokens.tokens(1):
         raise InvalidSettings(
             f"the server does not listen on {address.host} while no token exists, because everybody could use it: make one "
             "with `holdfast tokens create --role admin`, or listen on 127.0.0.1"
         )
-    server = Server(hf, desk, is_loopback=address.is_loopback)
+    server = Server(hf, desk, is_loopback=address.is_loopback, issuer=issuer)
     listening = _bound(address)
     config = uvicorn.Config(
         make_app(server),
@@ -105,6 +112,16 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
         quiet.should_exit = True
         await task
         listening.close()
+        if issuer is not None:
+            await issuer.close()
+
+
+def _issuer(file: str, hf: Opened) -> Issuer:
+    try:
+        from holdfast.http.oidc import Issuer, load_oidc  # noqa: PLC0415  an optional dependency
+    except ModuleNotFoundError as missing:
+        raise InvalidSettings("--oidc needs its libraries: pip install 'holdfast[oidc]'") from missing
+    return Issuer(load_oidc(file), hf.environment)
 
 
 def _bound(address: Address) -> socket.socket:

@@ -15,11 +15,18 @@ from holdfast.wire.requests import NAME_MAX
 
 REF = "#/components/schemas/{name}"
 
+BINARY = "application/octet-stream"
+"""How a body of any media type is described: programs that make clients do not know `*/*`."""
+
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     kinds: set[type] = {Problem}
     for route in routes:
-        kinds |= {kind for kind in (route.takes, route.gives) if kind is not None and kind is not dict}
+        kinds |= {
+            kind
+            for kind in (route.takes, route.gives, route.previews)
+            if kind is not None and kind is not dict
+        }
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     made, components = msgspec.json.schema_components(ordered, ref_template=REF)
     schemas = dict(zip(ordered, made, strict=True))
@@ -65,7 +72,14 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     parameters += [_header(name, "") for name in route.headers]
     if parameters:
         found["parameters"] = parameters
-    if route.takes is not None:
+    if route.raw:
+        found["requestBody"] = {
+            "required": True,
+            "content": {
+                BINARY if kind == "*/*" else kind: {"schema": _raw_schema(kind)} for kind in route.raw
+            },
+        }
+    elif route.takes is not None:
         found["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": schemas[route.takes]}},
@@ -76,12 +90,24 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     }
     if route.act is None:
         found["security"] = []
-    else:
+    if route.media_type == "text/html":
+        found["responses"]["default"] = {
+            "description": "a page that says why not",
+            "content": {"text/html": {"schema": {"type": "string"}}},
+        }
+    elif route.act is not None or route.raw:
         found["responses"]["default"] = {
             "description": "a problem",
             "content": {MEDIA_TYPE: {"schema": schemas[Problem]}},
         }
     return found
+
+
+def _raw_schema(media_type: str) -> dict[str, Any]:
+    """Return what is known about a body that the server does not read by a struct."""
+    if media_type == "*/*":
+        return {"type": "string", "format": "binary"}
+    return {"type": "array", "items": {"type": "object"}} if "batch" in media_type else {"type": "object"}
 
 
 def who_may(route: Route) -> str:
@@ -95,9 +121,15 @@ def who_may(route: Route) -> str:
 def _content(route: Route, status: int, schemas: dict[Any, Any]) -> dict[str, Any]:
     if status == 304:
         return {}
+    if status >= 400:
+        return {"content": {MEDIA_TYPE: {"schema": schemas[Problem]}}}
     if route.gives is None:
         return {"content": {route.media_type: {"schema": {"type": "string"}}}}
     schema = {"type": "object"} if route.gives is dict else schemas[route.gives]
+    if route.previews is not None and status == 200:
+        schema = (
+            schemas[route.previews] if 201 in route.statuses else {"anyOf": [schema, schemas[route.previews]]}
+        )
     return {"content": {"application/json": {"schema": schema}}}
 
 

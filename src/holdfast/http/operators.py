@@ -14,7 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.http import views
 from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal
-from holdfast.model import BreakerState, HoldScope
+from holdfast.model import HoldScope
 from holdfast.wire import answers, requests
 from holdfast.wire.paths import id_of
 
@@ -44,13 +44,13 @@ class JournalQuery(msgspec.Struct):
 
 
 async def workflows(call: Call) -> Given:
-    found = await call.desk.workflows(call.who)
+    found = await call.desk.workflows.list(call.who)
     return _with_mark(call, answers.Workflows([views.workflow(one) for one in found]))
 
 
 async def workflow(call: Call) -> Given:
     name = call.id("name")
-    found = await call.desk.workflow(call.who, name)
+    found = await call.desk.workflows.get(call.who, name)
     return _with_mark(call, answers.WorkflowVersions(name, [views.whole_workflow(one) for one in found]))
 
 
@@ -62,28 +62,22 @@ def _with_mark(call: Call, body: Any) -> Given:
 
 
 async def agents(call: Call) -> Given:
-    seen = await call.desk.agents(call.who, everything=call.query.all)
+    seen = await call.desk.agents.list(call.who, everything=call.query.all)
     nodes = [views.agent(one, seen.leader) for one in seen.nodes]
     return Given(answers.Agents(nodes, views.leader(seen.lease), views.moment(seen.now)))
 
 
 async def lanes(call: Call) -> Given:
-    return Given(answers.Lanes([views.lane(one) for one in await call.desk.lanes(call.who)]))
-
-
-async def backlog(call: Call) -> Given:
-    """Only the lanes in which something waits, the oldest first."""
-    found = [views.lane(one) for one in await call.desk.lanes(call.who) if one.backlog.ready]
-    return Given(answers.Lanes(sorted(found, key=lambda one: (one.since is None, one.since))))
+    return Given(answers.Lanes([views.lane(one) for one in await call.desk.agents.lanes(call.who)]))
 
 
 async def holds(call: Call) -> Given:
-    return Given(answers.Holds([views.hold(one) for one in await call.desk.holds(call.who)]))
+    return Given(answers.Holds([views.hold(one) for one in await call.desk.gates.holds(call.who)]))
 
 
 async def add_hold(call: Call) -> Given:
     given = _scoped(call)
-    placed = await call.desk.add_hold(call.who, HoldScope(given.scope), given.value, given.note)
+    placed = await call.desk.gates.hold(call.who, HoldScope(given.scope), given.value, given.note)
     return Given(
         answers.HoldPlaced(views.hold(placed.hold), placed.new, placed.known), 201 if placed.new else 200
     )
@@ -92,7 +86,7 @@ async def add_hold(call: Call) -> Given:
 async def remove_hold(call: Call) -> Given:
     given = _scoped(call)
     return Given(
-        views.hold(await call.desk.remove_hold(call.who, HoldScope(given.scope), given.value, given.note))
+        views.hold(await call.desk.gates.release(call.who, HoldScope(given.scope), given.value, given.note))
     )
 
 
@@ -104,25 +98,22 @@ def _scoped(call: Call) -> requests.HoldPlace:
 
 
 async def breakers(call: Call) -> Given:
-    return Given(answers.Breakers([views.breaker(one) for one in await call.desk.breakers(call.who)]))
+    return Given(answers.Breakers([views.breaker(one) for one in await call.desk.gates.breakers(call.who)]))
 
 
 async def open_breaker(call: Call) -> Given:
-    return await _forced(call, BreakerState.OPEN)
+    name = _storable(call, "name")
+    return Given(views.breaker(await call.desk.gates.open(call.who, name, call.body.note)))
 
 
 async def close_breaker(call: Call) -> Given:
-    return await _forced(call, BreakerState.CLOSED)
-
-
-async def _forced(call: Call, state: BreakerState) -> Given:
     name = _storable(call, "name")
-    return Given(views.breaker(await call.desk.force_breaker(call.who, name, state, call.body.note)))
+    return Given(views.breaker(await call.desk.gates.close(call.who, name, call.body.note)))
 
 
 async def reset_breaker(call: Call) -> Given:
     name = _storable(call, "name")
-    return Given(views.breaker(await call.desk.reset_breaker(call.who, name, call.body.note)))
+    return Given(views.breaker(await call.desk.gates.reset(call.who, name, call.body.note)))
 
 
 def _storable(call: Call, name: str) -> str:
@@ -134,12 +125,12 @@ def _storable(call: Call, name: str) -> str:
 
 
 async def quarantine(call: Call) -> Given:
-    found = await call.desk.quarantine(call.who)
+    found = await call.desk.quarantine.list(call.who)
     if call.query.run is not None:
         run = id_of(call.query.run)
         if run is None:
             raise Refusal("unknown")
-        alike = await call.desk.quarantined(call.who, run)
+        alike = await call.desk.quarantine.fingerprints(call.who, run)
         found = [one for one in found if one.fingerprint in alike]
     return Given(answers.Quarantine([views.poison(one) for one in found]))
 
@@ -158,23 +149,23 @@ async def skip_quarantined(call: Call) -> Given:
 
 async def _resolve(call: Call, act: Literal["release", "skip", "fail"], result: Any = None) -> Given:
     print_ = _storable(call, "fingerprint")
-    done = await call.desk.resolve(call.who, act, print_, note=call.body.note, result=result)
+    done = await call.desk.quarantine.resolve(call.who, act, print_, note=call.body.note, result=result)
     if not done:
         raise Refusal("unknown")
     return Given(answers.Resolved(done))
 
 
 async def alerts(call: Call) -> Given:
-    found = await call.desk.alerts(call.who, everything=call.query.all, limit=call.query.limit)
+    found = await call.desk.alerts.list(call.who, everything=call.query.all, limit=call.query.limit)
     return Given(answers.Alerts([views.alert(one) for one in found]))
 
 
 async def clear_alert(call: Call) -> Given:
-    return Given(answers.Cleared(await call.desk.clear_alert(call.who, call.number("alert"))))
+    return Given(answers.Cleared(await call.desk.alerts.clear(call.who, call.number("alert"))))
 
 
 async def journal(call: Call) -> Given:
-    found = await call.desk.journal(call.who, call.query.limit)
+    found = await call.desk.journal.list(call.who, call.query.limit)
     return Given(answers.Journal([views.entry(row, call.who) for row in found]))
 
 
@@ -190,6 +181,7 @@ async def me(call: Call) -> Given:
             who.namespace,
             list(who.can),
             who.payloads,
+            list(who.who),
             views.moment(await call.desk.now(who)),
         )
     )

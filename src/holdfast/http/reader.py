@@ -263,7 +263,7 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in raw:
         key = name.decode("latin-1").lower()
-        if key in found and key in ONCE:
+        if key in found and (key in ONCE or key.startswith("ce-")):
             raise Refusal("malformed", "this header occurs twice", place=key)
         found[key] = value.decode("latin-1")
     return found

@@ -59,10 +59,16 @@ def _row(route: Route, operation: dict[str, Any]) -> str:
         route.does,
         who_may(route).removeprefix("Roles: ").rstrip(".").replace(". Needs", "; needs"),
         ", ".join(f"`{name}`" for name in names),
-        "" if route.takes is None else ", ".join(f"`{name}`" for name in _members(route.takes)),
+        _body(route),
         ", ".join(f"{status} {words}" for status, words in route.statuses.items()),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _body(route: Route) -> str:
+    if route.raw:
+        return ", ".join(f"`{kind}`" for kind in route.raw)
+    return "" if route.takes is None else ", ".join(f"`{name}`" for name in _members(route.takes))
 
 
 def _members(kind: Any) -> list[str]:

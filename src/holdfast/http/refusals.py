@@ -47,7 +47,7 @@ def problem_of(error: HoldfastError, *, request: str = "", place: str = "", hide
 def _finer(error: HoldfastError, name: str) -> str:
     """Return the class of an error, if it is not the one that its problem stands for anyway."""
     usual = next(kind for kind, known in FROM.items() if known == name)
-    return "" if type(error) is usual else type(error).__name__
+    return "" if type(error) is usual and name != "gone" else type(error).__name__  # agents are gone, too
 
 
 def _made(name: str, detail: str, request: str, place: str, next: str) -> Problem:

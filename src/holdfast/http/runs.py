@@ -9,15 +9,17 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config import Config
-from holdfast.desk import StartRequest, mark_of, shown_id
+from holdfast.desk.filters import run_filter
+from holdfast.desk.runs import mark_of
+from holdfast.desk.starts import StartRequest
 from holdfast.errors import InvalidInput, UnknownSignal, UnknownUpdate, UpdateTimeout
-from holdfast.filters import run_filter
 from holdfast.http import views
 from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal, problem_of
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter
-from holdfast.model import StepRow
+from holdfast.model import ActOptions, ActVerb, StepRow
+from holdfast.namespaces import shown
 from holdfast.wire import answers, requests
 from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
 from holdfast.wire.paths import id_of
@@ -44,6 +46,17 @@ class RunsQuery(msgspec.Struct):
     """False leaves out the pages of maps, except for those that wait for a person."""
     eta: bool = False
     """Also say when each running run will probably end."""
+    words: bool = False
+    """Also say in a few words how each run ended, or what it waits for."""
+
+
+class CountsQuery(msgspec.Struct):
+    workflow: str | None = None
+    since: str | None = None
+    until: str | None = None
+    error: str | None = None
+    prefix: str | None = None
+    pages: bool = True
 
 
 class RunQuery(msgspec.Struct):
@@ -64,6 +77,8 @@ class LogsQuery(msgspec.Struct):
     attempt: Annotated[int, Meta(ge=0, le=2_147_483_647)] | None = None
     level: str | None = None
     limit: Annotated[int, Meta(ge=1, le=5_000)] = 1_000
+    skip: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    """How many lines to leave out, those of the pages before."""
 
 
 def _request(given: requests.Start, key: str | None) -> StartRequest:
@@ -76,13 +91,30 @@ def _request(given: requests.Start, key: str | None) -> StartRequest:
         given.tags,
         given.priority,
         given.timeout_s,
+        None if given.begin_at is None else given.begin_at.timestamp(),
+        given.begin_in_s,
+        given.fair,
+        None if given.due_at is None else given.due_at.timestamp(),
+        given.due_in_s,
     )
+
+
+def _demand_one_time(given: requests.Start, place: str = "") -> None:
+    if given.begin_at is not None and given.begin_in_s is not None:
+        raise Refusal("invalid", "give begin_in_s or begin_at, not both", place=f"{place}/begin_in_s")
 
 
 def start_place(wrong: Exception) -> str:
     """Return which part of a start an error is about."""
     text = str(wrong)
-    return next((f"/{name}" for name in ("id", "tags", "priority", "key") if text.startswith(name)), "/input")
+    return next(
+        (
+            f"/{name}"
+            for name in ("id", "tags", "priority", "fair", "key", "due_at", "due_in_s")
+            if text.startswith(name)
+        ),
+        "/input",
+    )
 
 
 async def start(call: Call) -> Given:
@@ -95,8 +127,9 @@ async def start(call: Call) -> Given:
         )
     if key is not None and not 1 <= len(key) <= requests.NAME_MAX:
         raise Refusal("invalid", "the key needs 1 to 200 characters", place="Idempotency-Key")
+    _demand_one_time(call.body)
     try:
-        found = await call.desk.start(call.who, _request(call.body, key))
+        found = await call.desk.starts.start(call.who, _request(call.body, key))
     except InvalidInput as wrong:
         raise Refusal("invalid", str(wrong), place=start_place(wrong)) from None
     made = views.started(found.run, call.who, new=found.new)
@@ -109,7 +142,8 @@ async def start_batch(call: Call) -> Given:
     for number, item in enumerate(items):
         if item.key is not None and item.id is not None:
             raise Refusal("invalid", "give an id or a key, not both", place=f"/items/{number}/key")
-    found = await call.desk.start_many(call.who, [_request(item, item.key) for item in items])
+        _demand_one_time(item, f"/items/{number}")
+    found = await call.desk.starts.start_many(call.who, [_request(item, item.key) for item in items])
     hide = f"{call.who.namespace}//"
     made = []
     for number, one in enumerate(found):
@@ -141,7 +175,7 @@ async def runs(call: Call) -> Given:
         place = str(wrong).partition(":")[0]
         raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
     asked = [
-        msgspec.structs.replace(query, limit=0, cursor=None, before=None, eta=False),
+        msgspec.structs.replace(query, limit=0, cursor=None, before=None, eta=False, words=False),
         call.tags,
         call.who.namespace,
     ]
@@ -154,27 +188,48 @@ async def runs(call: Call) -> Given:
         last = id_of(query.before)
         if last is None:
             raise Refusal("invalid", "this is no run", place="?before")
-        row = await call.desk.run(call.who, last)
+        row = await call.desk.runs.get(call.who, last)
         where.before = row.created_at, row.id
     where.limit, where.has_pages = query.limit + 1, query.pages
-    found = await call.desk.runs(call.who, where)
+    found = await call.desk.runs.list(call.who, where)
     page, more = found[: query.limit], len(found) > query.limit
     after = cursor_text(page[-1].created_at, page[-1].id, digest) if more else None
-    expected = await call.desk.etas(call.who, page) if query.eta else {}
-    return Given(answers.Runs([views.run(row, call.who, expected.get(row.id)) for row in page], after))
+    expected = await call.desk.runs.etas(call.who, page) if query.eta else {}
+    words = await call.desk.overview.words(call.who, page, expected) if query.words else {}
+    return Given(
+        answers.Runs(
+            [views.run(row, call.who, expected.get(row.id), words.get(row.id)) for row in page], after
+        )
+    )
 
 
 async def counts(call: Call) -> Given:
-    return Given(answers.Counts(await call.desk.counts(call.who)))
+    query: CountsQuery = call.query
+    try:
+        where = run_filter(
+            now=await call.server.hf.store.now(),
+            workflow=query.workflow,
+            tags=call.tags,
+            since=query.since,
+            until=query.until,
+            error=query.error,
+            prefix=query.prefix,
+            what="?{}",
+        )
+    except InvalidInput as wrong:
+        place = str(wrong).partition(":")[0]
+        raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
+    where.has_pages = query.pages
+    return Given(await call.desk.overview.counts(call.who, where))
 
 
 async def run(call: Call) -> Given:
     known = (call.headers.get("if-none-match") or "").strip()
     mark = known.removeprefix("W/").strip('"')
     if call.query.wait_s and mark:
-        row = await call.desk.run_after(call.who, call.run, mark, call.query.wait_s)
+        row = await call.desk.runs.after(call.who, call.run, mark, call.query.wait_s)
     else:
-        row = await call.desk.run(call.who, call.run)
+        row = await call.desk.runs.get(call.who, call.run)
     now = mark_of(row)
     headers = {"ETag": f'"{now}"'}
     if mark == now:
@@ -183,7 +238,7 @@ async def run(call: Call) -> Given:
 
 
 async def ended(call: Call) -> Given:
-    found = await call.desk.ended(call.who, call.body.runs, call.body.wait_s)
+    found = await call.desk.runs.ended(call.who, call.body.runs, call.body.wait_s)
     made: list[answers.EndedRun] = []
     left = call.server.config.batch_max_bytes
     for row in found:
@@ -196,66 +251,62 @@ async def ended(call: Call) -> Given:
 
 async def steps(call: Call) -> Given:
     query: StepsQuery = call.query
-    found = await call.desk.steps(call.who, call.run, query.after, query.limit + 1)
+    found = await call.desk.runs.steps(call.who, call.run, query.after, query.limit + 1)
     page = found[: query.limit]
     after = page[-1].n if len(found) > query.limit else None
     return Given(answers.Steps([views.step(row, call.who) for row in page], after))
 
 
 async def step(call: Call) -> Given:
-    return Given(views.step(await call.desk.step(call.who, call.run, call.number("n")), call.who))
+    found = await call.desk.overview.step(call.who, call.run, call.number("n"))
+    return Given(views.whole_step(found, call.who))
 
 
 async def attempts(call: Call) -> Given:
-    found = await call.desk.attempts(call.who, call.run)
+    found = await call.desk.runs.attempts(call.who, call.run)
     return Given(answers.Attempts([views.attempt(row, call.who) for row in found]))
 
 
 async def journal(call: Call) -> Given:
-    found = await call.desk.journal_of(call.who, call.run, call.query.limit)
+    found = await call.desk.runs.journal(call.who, call.run, call.query.limit)
     return Given(answers.Journal([views.entry(row, call.who) for row in found]))
 
 
 async def children(call: Call) -> Given:
-    found = await call.desk.children(call.who, call.run)
+    found = await call.desk.runs.children(call.who, call.run)
     return Given(answers.Runs([views.run(row, call.who) for row in found]))
 
 
 async def started(call: Call) -> Given:
-    found = await call.desk.started_runs(call.who, call.run)
+    found = await call.desk.runs.started(call.who, call.run)
     return Given(answers.Runs([views.run(row, call.who) for row in found]))
 
 
 async def signals(call: Call) -> Given:
-    found = await call.desk.signals(call.who, call.run)
+    found = await call.desk.signals.list(call.who, call.run)
     return Given(answers.Signals([views.signal(row, call.who) for row in found]))
 
 
 async def log_counts(call: Call) -> Given:
-    return Given(answers.LogCounts(await call.desk.log_counts(call.who, call.run)))
+    return Given(answers.LogCounts(await call.desk.runs.log_counts(call.who, call.run)))
 
 
 async def eta(call: Call) -> Given:
-    row = await call.desk.run(call.who, call.run)
+    row = await call.desk.runs.get(call.who, call.run)
     found: list[StepRow] = []
-    while page := await call.desk.steps(call.who, call.run, found[-1].n if found else 0, STEPS_PAGE):
+    while page := await call.desk.runs.steps(call.who, call.run, found[-1].n if found else 0, STEPS_PAGE):
         found += page
         if len(page) < STEPS_PAGE:
             break
-    return Given(views.outlook(await call.desk.outlook(call.who, row, found)))
+    return Given(views.outlook(await call.desk.runs.outlook(call.who, row, found)))
 
 
 async def resolve(call: Call) -> Given:
     given: requests.Resolve = call.body
     run, result = call.run, json.loads(bytes(given.result))
-    await call.desk.run(call.who, run)
-    done = await call.desk.resolve_steps(call.who, given.act, run_id=run, note=given.note, result=result)
+    await call.desk.runs.get(call.who, run)
+    done = await call.desk.quarantine.resolve(call.who, given.act, run_id=run, note=given.note, result=result)
     return Given(answers.Resolved(done))
-
-
-async def why(call: Call) -> Given:
-    words = await call.desk.why(call.who, call.run)
-    return Given(answers.Why(words.replace(f"{call.who.namespace}//", "")))
 
 
 async def logs(call: Call) -> Given:
@@ -265,20 +316,20 @@ async def logs(call: Call) -> Given:
     except ValueError as wrong:
         raise Refusal("invalid", str(wrong), place="?level") from None
     where = LogFilter(query.step, query.attempt, level)
-    found = await call.desk.logs(call.who, call.run, where, query.limit + 1)
+    found = await call.desk.runs.logs(call.who, call.run, where, query.limit + 1, query.skip)
     lines = [views.line(one) for one in found[: query.limit]]
     return Given(answers.Lines(lines, len(found) > query.limit))
 
 
 async def graph(call: Call) -> Given:
-    drawn = await call.desk.graph(call.who, call.run)
+    drawn = await call.desk.runs.graph(call.who, call.run)
     return Given(answers.Drawing(drawn))
 
 
 async def signal(call: Call) -> Given:
     given: requests.Signal = call.body
     try:
-        new = await call.desk.signal(
+        new = await call.desk.signals.send(
             call.who, call.run, given.name, _compact(given.data, call.server.config), given.key
         )
     except (InvalidInput, UnknownSignal) as wrong:
@@ -290,7 +341,7 @@ async def update(call: Call) -> Given:
     given: requests.Update = call.body
     data = _compact(given.data, call.server.config)
     try:
-        reply = await call.desk.update(call.who, call.run, given.name, data, given.key, given.wait_s)
+        reply = await call.desk.signals.update(call.who, call.run, given.name, data, given.key, given.wait_s)
     except UpdateTimeout:
         return Given(answers.Reply(False), 202)
     except (InvalidInput, UnknownUpdate) as wrong:
@@ -319,44 +370,61 @@ def _misfit(wrong: Exception, call: Call) -> Refusal:
     return Refusal("invalid", text, place=place, error=error)
 
 
+async def _previewed(call: Call, verb: str, **how: Any) -> Given:
+    """Only say what would happen."""
+    return Given(await call.desk.overview.preview(call.who, call.run, ActVerb(verb), ActOptions(**how)))
+
+
 async def cancel(call: Call) -> Given:
     run = call.run
+    if call.body.preview:
+        return await _previewed(call, "cancel", force=call.body.force)
     return Given(
-        views.state(run, await call.desk.cancel(call.who, run, call.body.note, force=call.body.force))
+        views.state(run, await call.desk.runs.cancel(call.who, run, call.body.note, force=call.body.force))
     )
 
 
 async def hold(call: Call) -> Given:
     run = call.run
-    return Given(views.state(run, await call.desk.hold(call.who, run, call.body.note)))
+    if call.body.preview:
+        return await _previewed(call, "hold")
+    return Given(views.state(run, await call.desk.runs.hold(call.who, run, call.body.note)))
 
 
 async def release(call: Call) -> Given:
     run = call.run
-    return Given(views.state(run, await call.desk.release(call.who, run, call.body.note)))
+    if call.body.preview:
+        return await _previewed(call, "release")
+    return Given(views.state(run, await call.desk.runs.release(call.who, run, call.body.note)))
 
 
 async def skip(call: Call) -> Given:
     run = call.run
-    return Given(views.state(run, await call.desk.skip(call.who, run, call.body.step, call.body.note)))
+    if call.body.preview:
+        return await _previewed(call, "skip")
+    return Given(views.state(run, await call.desk.runs.skip(call.who, run, call.body.step, call.body.note)))
 
 
 async def retry(call: Call) -> Given:
     run = call.run
-    stored = await call.desk.retry(call.who, run)
-    made = views.started(stored, call.who, new=shown_id(call.who.namespace, stored) != run)
+    if call.body.preview:
+        return await _previewed(call, "retry")
+    stored = await call.desk.runs.retry(call.who, run)
+    made = views.started(stored, call.who, new=shown(call.who.namespace, stored) != run)
     return Given(made, headers={"Location": f"/v1/runs/{made.ref}"})
 
 
 async def fork(call: Call) -> Given:
     given: requests.Fork = call.body
+    if given.preview:
+        return await _previewed(call, "fork", start=given.start)
     edited: Any = json.loads(bytes(given.input))
     results = {key: json.loads(bytes(value)) for key, value in given.results.items()}
     try:
-        made = await call.desk.fork(call.who, call.run, given.start, edited, results, given.id)
+        made = await call.desk.runs.fork(call.who, call.run, given.start, edited, results, given.id)
     except InvalidInput as wrong:
         text = str(wrong)
         place = "/id" if "(id=" in text else "/set" if "result of" in text else "/input"
         raise Refusal("invalid", text, place=place) from None
-    shown = views.forked(made, call.who)
-    return Given(shown, 201, {"Location": f"/v1/runs/{shown.ref}"})
+    forked = views.forked(made, call.who)
+    return Given(forked, 201, {"Location": f"/v1/runs/{forked.ref}"})

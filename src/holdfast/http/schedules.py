@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.desk import shown_id
+from holdfast.desk.schedules import BackfillRequest, ScheduleRequest, Shown, instant
 from holdfast.errors import DefinitionError
 from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal
+from holdfast.namespaces import shown
 from holdfast.times import Calendar, Plan
 from holdfast.times.calendars import Days
-from holdfast.timetable import BackfillRequest, ScheduleRequest, Shown, instant
 from holdfast.wire import answers, requests
 
 
@@ -31,7 +31,7 @@ class PreviewQuery(msgspec.Struct):
 
 
 def _shown(call: Call) -> Shown:
-    return Shown(call.who, lambda stored: shown_id(call.who.namespace, stored))
+    return Shown(call.who, lambda stored: shown(call.who.namespace, stored))
 
 
 def _name(call: Call) -> str:
@@ -39,7 +39,7 @@ def _name(call: Call) -> str:
 
 
 async def schedules(call: Call) -> Given:
-    found = await call.desk.schedules.schedules(call.who, call.query.after, call.query.limit)
+    found = await call.desk.schedules.list(call.who, call.query.after, call.query.limit)
     return Given(answers.Schedules([_shown(call).schedule(one) for one in found]))
 
 
@@ -55,9 +55,10 @@ async def create(call: Call) -> Given:
         given.priority,
         given.timeout_s,
         given.replace,
+        given.due_in_s,
     )
     is_new = await call.desk.schedules.create(call.who, request)
-    made = await call.desk.schedules.schedule(call.who, given.name)
+    made = await call.desk.schedules.get(call.who, given.name)
     return Given(_shown(call).schedule(made), 201 if is_new else 200)
 
 
@@ -83,6 +84,7 @@ def _plan(given: requests.NewSchedule) -> Plan:
             window_s=given.window_s,
             jitter_s=given.jitter_s,
             pause_after=given.pause_after,
+            due=given.due,
         )
         plan.check()
     except DefinitionError as wrong:
@@ -95,12 +97,12 @@ def _days(given: requests.CalendarDays | None) -> Days | None:
 
 
 async def schedule(call: Call) -> Given:
-    return Given(_shown(call).schedule(await call.desk.schedules.schedule(call.who, _name(call))))
+    return Given(_shown(call).schedule(await call.desk.schedules.get(call.who, _name(call))))
 
 
 async def preview(call: Call) -> Given:
     desk, name = call.desk.schedules, _name(call)
-    tz = _shown(call).schedule(await desk.schedule(call.who, name)).tz
+    tz = _shown(call).schedule(await desk.get(call.who, name)).tz
     found = await desk.preview(call.who, name, call.query.count)
     return Given(answers.Preview([Shown.upcoming(one, tz) for one in found]))
 
@@ -128,7 +130,7 @@ async def run(call: Call) -> Given:
 
 async def remove(call: Call) -> Given:
     name = _name(call)
-    seen = await call.desk.schedules.schedule(call.who, name)
+    seen = await call.desk.schedules.get(call.who, name)
     await call.desk.schedules.remove(call.who, name, call.body.note)
     return Given(_shown(call).schedule(seen))
 

@@ -16,9 +16,11 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.access import Act, Identity
-from holdfast.desk import Desk, Opened, mark_of
+from holdfast.desk.desk import Desk
+from holdfast.desk.filters import run_filter
+from holdfast.desk.opened import Opened
+from holdfast.desk.runs import mark_of
 from holdfast.errors import InvalidInput, StoreError, UnknownRun
-from holdfast.filters import run_filter
 from holdfast.http.call import Call, Given
 from holdfast.http.reader import read_query
 from holdfast.http.refusals import Refusal
@@ -37,7 +39,7 @@ CHECK_S = 1.0
 RETRY_MS = (1_000, 4_000)
 PAGE = 50
 """The mark of a list is that of its first page."""
-UNKNOWN = "unknown"
+UNKNOWN, ATTENTION = "unknown", "attention"
 
 Mark = Callable[[], Awaitable[str]]
 
@@ -66,7 +68,9 @@ class Looks:
 async def stream(call: Call) -> Given:
     topics: list[str] = list(dict.fromkeys(call.query.topic))
     if not topics:
-        raise Refusal("invalid", "name at least one topic: run:REF, or runs: and a filter", place="?topic")
+        raise Refusal(
+            "invalid", "name at least one topic: run:REF, runs: and a filter, or attention", place="?topic"
+        )
     marks = {topic: await _topic(call, topic) for topic in topics}
     await call.server.demand_streams(call.who)
     return Given(_pokes(call, marks), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
@@ -80,18 +84,27 @@ async def _topic(call: Call, topic: str) -> Mark:
     if separator and kind == "runs":
         where = await _filter(call, rest)
         return lambda: _mark_of_runs(call.desk, call.who, where)
-    raise Refusal("invalid", "there is no such topic: write run:REF, or runs: and a filter", place="?topic")
+    if topic == ATTENTION:
+        return lambda: _mark_of_attention(call.desk, call.who)
+    raise Refusal(
+        "invalid", "there is no such topic: write run:REF, runs: and a filter, or attention", place="?topic"
+    )
 
 
 async def _mark_of_run(desk: Desk, who: Identity, run: str) -> str:
     try:
-        return mark_of(await desk.run(who, run))
+        return mark_of(await desk.runs.get(who, run))
     except UnknownRun:
         return UNKNOWN
 
 
+async def _mark_of_attention(desk: Desk, who: Identity) -> str:
+    found = await desk.overview.attention(who)
+    return _digest([found.total, [(one.id, one.count) for one in found.items]])
+
+
 async def _mark_of_runs(desk: Desk, who: Identity, where: RunFilter) -> str:
-    found = [mark_of(row) for row in await desk.runs(who, where)]
+    found = [mark_of(row) for row in await desk.runs.list(who, where)]
     return _digest(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.access.tokens import namespaces, narrowed
+from holdfast.access.tokens import borne_by, namespaces, narrowed
 from holdfast.codec import stored_text
 from holdfast.errors import InvalidInput
 from holdfast.http import views
@@ -15,7 +15,9 @@ LIST_MAX = 1_000
 
 
 async def tokens(call: Call) -> Given:
-    return Given(answers.Tokens([views.token(row) for row in await call.desk.tokens(call.who, LIST_MAX)]))
+    return Given(
+        answers.Tokens([views.token(row) for row in await call.desk.tokens.list(call.who, LIST_MAX)])
+    )
 
 
 async def create(call: Call) -> Given:
@@ -30,18 +32,19 @@ async def create(call: Call) -> Given:
             given.payloads,
             b"",
             given.expires_s,
+            borne_by(tuple(given.who), given.role),
         )
     except InvalidInput as wrong:
         raise Refusal("invalid", str(wrong)) from None
-    made = await call.desk.create_token(call.who, new)
+    made = await call.desk.tokens.create(call.who, new)
     return Given(answers.TokenMade(views.token(made.token), made.secret), 201)
 
 
 async def rotate(call: Call) -> Given:
     given: requests.TokenRotate = call.body
-    made = await call.desk.rotate_token(call.who, call.id("token"), given.grace_s, given.expires_s)
+    made = await call.desk.tokens.rotate(call.who, call.id("token"), given.grace_s, given.expires_s)
     return Given(answers.TokenMade(views.token(made.token), made.secret))
 
 
 async def revoke(call: Call) -> Given:
-    return Given(answers.TokenRevoked(await call.desk.revoke_token(call.who, call.id("token"))))
+    return Given(answers.TokenRevoked(await call.desk.tokens.revoke(call.who, call.id("token"))))

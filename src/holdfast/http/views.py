@@ -11,9 +11,14 @@ from msgspec import Raw
 
 from holdfast import model
 from holdfast.access import Identity
-from holdfast.desk import Ahead, AlertSeen, Health, LaneSeen, shown_id
+from holdfast.codec.secret import masked_json
+from holdfast.desk.agents import Health, LaneSeen
+from holdfast.desk.alerts import AlertSeen
+from holdfast.desk.overview import StepSeen
+from holdfast.desk.runs import Ahead
 from holdfast.durations import Eta
 from holdfast.logs import LogInfo
+from holdfast.namespaces import shown
 from holdfast.store.forks import Forked
 from holdfast.wire import answers
 from holdfast.wire.paths import path_of
@@ -30,7 +35,8 @@ def maybe(at: float | None) -> datetime | None:
 
 
 def payload(raw: bytes | str | None, who: Identity) -> Raw:
-    """Return a payload as it is. One that is no JSON any more, because somebody damaged its row, is null."""
+    """Return a payload with dots in the place of secrets. One that is no JSON any more, because somebody damaged its row,
+    is null."""
     if raw is None or not who.payloads:
         return NULL
     data = raw.encode() if isinstance(raw, str) else raw
@@ -38,7 +44,7 @@ def payload(raw: bytes | str | None, who: Identity) -> Raw:
         json.loads(data)
     except ValueError:
         return NULL
-    return Raw(data)
+    return Raw(masked_json(data))
 
 
 def failure(raw: str | None, who: Identity | None = None) -> answers.Failure | None:
@@ -71,12 +77,12 @@ def _object(raw: str | None) -> dict[str, Any] | None:
 
 
 def _run_fields(row: model.RunRow, who: Identity, *, whole: bool = False) -> dict[str, Any]:
-    def shown(stored: str | None) -> str | None:
-        return None if stored is None else shown_id(who.namespace, stored)
+    def bare(stored: str | None) -> str | None:
+        return None if stored is None else shown(who.namespace, stored)
 
     is_stuck = row.state is model.RunState.STUCK
     note = _object(row.note)
-    run_id = shown_id(who.namespace, row.id)
+    run_id = shown(who.namespace, row.id)
     return {
         "id": run_id,
         "ref": path_of(run_id),
@@ -85,11 +91,12 @@ def _run_fields(row: model.RunRow, who: Identity, *, whole: bool = False) -> dic
         "version": row.version,
         "state": row.state,
         "priority": row.priority,
+        "fair": row.fair,
         "tags": {str(name): str(value) for name, value in (_object(row.tags) or {}).items()},
-        "parent": shown(row.parent_id),
-        "started_by": shown(row.started_by),
-        "retry_of": shown(row.retry_of),
-        "forked_from": shown(row.forked_from),
+        "parent": bare(row.parent_id),
+        "started_by": bare(row.started_by),
+        "retry_of": bare(row.retry_of),
+        "forked_from": bare(row.forked_from),
         "generation": row.generation,
         "progress": progress(row.progress),
         "note": None if is_stuck else row.note if note is None else str(note.get("message", "")),
@@ -104,11 +111,15 @@ def _run_fields(row: model.RunRow, who: Identity, *, whole: bool = False) -> dic
         "started_at": maybe(row.started_at),
         "finished_at": maybe(row.finished_at),
         "deadline": maybe(row.deadline),
+        "begin_at": maybe(row.begin_at),
+        "due_at": maybe(row.due_at),
     }
 
 
-def run(row: model.RunRow, who: Identity, expected: Eta | None = None) -> answers.Run:
-    return answers.Run(**_run_fields(row, who), eta=eta(expected))
+def run(
+    row: model.RunRow, who: Identity, expected: Eta | None = None, words: str | None = None
+) -> answers.Run:
+    return answers.Run(**_run_fields(row, who), eta=eta(expected), words=words)
 
 
 def eta(found: Eta | None) -> answers.Eta | None:
@@ -126,7 +137,7 @@ def whole_run(row: model.RunRow, who: Identity) -> answers.WholeRun:
 
 
 def ended_run(row: model.RunRow, who: Identity) -> answers.EndedRun:
-    run_id = shown_id(who.namespace, row.id)
+    run_id = shown(who.namespace, row.id)
     return answers.EndedRun(
         id=run_id,
         ref=path_of(run_id),
@@ -139,7 +150,7 @@ def ended_run(row: model.RunRow, who: Identity) -> answers.EndedRun:
 
 
 def started(stored: str, who: Identity, *, new: bool) -> answers.Started:
-    run_id = shown_id(who.namespace, stored)
+    run_id = shown(who.namespace, stored)
     return answers.Started(run_id, path_of(run_id), new)
 
 
@@ -148,45 +159,67 @@ def state(run_id: str, found: model.RunState) -> answers.State:
 
 
 def forked(made: Forked, who: Identity) -> answers.Forked:
-    run_id = shown_id(who.namespace, made.id)
+    run_id = shown(who.namespace, made.id)
     return answers.Forked(run_id, path_of(run_id), made.kept, list(made.undone))
 
 
 def step(row: model.StepRow, who: Identity) -> answers.Step:
-    return answers.Step(
-        n=row.n,
-        key=row.key,
-        name=row.name,
-        kind=row.kind,
-        state=row.state,
-        attempts=row.attempt,
-        spent=row.spent,
-        losses=row.losses,
-        timeouts=row.timeouts,
-        throttled=row.throttled,
-        quarantined=row.quarantined,
-        agent=row.agent,
-        progress=progress(row.progress),
-        error=failure(row.error, who),
-        issued_at=moment(row.issued_at),
-        ready_at=moment(row.ready_at),
-        started_at=maybe(row.started_at),
-        finished_at=maybe(row.finished_at),
-        input=payload(row.input, who),
-        output=payload(row.output, who),
-        hidden=not who.payloads,
-        lane=row.lane,
-        priority=row.priority,
-        excused=row.excused,
-        attempts_max=row.attempts_max,
-        timeout_s=row.timeout_s,
-        fence=row.fence,
-        complete_by=maybe(row.complete_by),
-        retry=row.retry,
-        delivered=row.delivered_seq,
-        after=row.after_seq,
-        effect=row.effect,
+    return answers.Step(**_step_fields(row, who))
+
+
+def whole_step(seen: StepSeen, who: Identity) -> answers.WholeStep:
+    row, lane = seen.row, seen.lane
+    child = None if seen.child is None else shown(who.namespace, seen.child)
+    return answers.WholeStep(
+        **_step_fields(row, who),
+        here_key=row.effect_key,
+        needs=[] if lane is None else list(lane.needs),
+        depends="" if lane is None else shown(who.namespace, lane.depends),
+        breaker=seen.breaker,
+        undo=None if lane is None or not lane.undo else shown(who.namespace, lane.undo.removesuffix("!")),
+        place=seen.place,
+        checkpoint=payload(row.checkpoint, who),
+        tried=[attempt(one, who) for one in seen.tried],
+        child=child,
+        child_ref=None if child is None else path_of(child),
     )
+
+
+def _step_fields(row: model.StepRow, who: Identity) -> dict[str, Any]:
+    return {
+        "n": row.n,
+        "key": row.key,
+        "name": row.name,
+        "kind": row.kind,
+        "state": row.state,
+        "attempts": row.attempt,
+        "spent": row.spent,
+        "losses": row.losses,
+        "timeouts": row.timeouts,
+        "throttled": row.throttled,
+        "quarantined": row.quarantined,
+        "agent": row.agent,
+        "progress": progress(row.progress),
+        "error": failure(row.error, who),
+        "issued_at": moment(row.issued_at),
+        "ready_at": moment(row.ready_at),
+        "started_at": maybe(row.started_at),
+        "finished_at": maybe(row.finished_at),
+        "input": payload(row.input, who),
+        "output": payload(row.output, who),
+        "hidden": not who.payloads,
+        "lane": row.lane,
+        "priority": row.priority,
+        "excused": row.excused,
+        "attempts_max": row.attempts_max,
+        "timeout_s": row.timeout_s,
+        "fence": row.fence,
+        "complete_by": maybe(row.complete_by),
+        "retry": row.retry,
+        "delivered": row.delivered_seq,
+        "after": row.after_seq,
+        "effect": row.effect,
+    }
 
 
 def signal(row: model.SignalRow, who: Identity) -> answers.SignalSeen:
@@ -230,12 +263,15 @@ def attempt(row: model.Attempt, who: Identity) -> answers.Attempt:
         failure(row.error, who),
         maybe(row.started_at),
         moment(row.finished_at),
+        maybe(row.ready_at),
     )
 
 
 def entry(row: model.JournalEntry, who: Identity) -> answers.Entry:
-    run_id = None if row.run_id is None else shown_id(who.namespace, row.run_id)
-    return answers.Entry(row.id, moment(row.at), row.actor, row.verb, run_id, row.n, row.note)
+    run_id = None if row.run_id is None else shown(who.namespace, row.run_id)
+    return answers.Entry(
+        row.id, moment(row.at), row.actor, row.verb, run_id, row.n, row.note, row.via, row.request
+    )
 
 
 def line(info: LogInfo) -> answers.Line:
@@ -410,4 +446,5 @@ def token(row: model.TokenRow) -> answers.Token:
         expires_at=maybe(row.expires_at),
         revoked_at=maybe(row.revoked_at),
         used_at=maybe(row.used_at),
+        who=msgspec.json.decode(row.who, type=list[str]),
     )

@@ -98,7 +98,7 @@ class RemoteCaller:
 
     async def _poll(self, asked: list[str], wait_s: float) -> bool | None:
         """Ask once. False if there was no answer to give. None if it was given up, because there are new watchers."""
-        poll = asyncio.ensure_future(self._desk.ends(self._who, asked, wait_s))
+        poll = asyncio.ensure_future(self._desk.runs.ends(self._who, asked, wait_s))
         changed = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait([poll, changed], return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +118,7 @@ class RemoteCaller:
         for run_id in asked[:LOOK_AT_MAX]:
             if run_id in self._watchers:
                 try:
-                    await self._desk.run(self._who, run_id)
+                    await self._desk.runs.get(self._who, run_id)
                 except UnknownRun:
                     self._answer(run_id, None)
                 except StoreUnreachable:

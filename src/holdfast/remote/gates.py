@@ -1,56 +1,59 @@
-"""Gates for operators who reach the store through a server: the same methods as `Gates`."""
+"""The gate desk of a server, over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.access import Identity
-from holdfast.gates import Placed, only_scope
-from holdfast.model import Breaker, BreakerState, Hold
-from holdfast.remote.desk import RemoteDesk
+from holdfast.desk.gates import Placed
+from holdfast.errors import WrongState
+from holdfast.model import Breaker, Hold, HoldScope
+from holdfast.remote import rows
+from holdfast.remote.transport import MaybeDone, Transport
+from holdfast.wire import answers, requests
+from holdfast.wire.paths import path_of
 
 
-class RemoteGates:
-    def __init__(self, opened: Callable[[], RemoteDesk], who: Callable[[], Identity]) -> None:
-        self._opened, self._who = opened, who
+class RemoteGateDesk:
+    """A gate desk that asks a server."""
 
-    async def breakers(self) -> list[Breaker]:
-        return await self._opened().breakers(self._who())
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
-    async def open(self, dependency: str, note: str = "") -> Breaker:
-        return await self._opened().force_breaker(self._who(), dependency, BreakerState.OPEN, note)
+    async def breakers(self, who: Identity) -> list[Breaker]:
+        found = await self._transport.get(who, "/v1/breakers", answers.Breakers)
+        return [rows.breaker(one) for one in found.items]
 
-    async def close(self, dependency: str, note: str = "") -> Breaker:
-        return await self._opened().force_breaker(self._who(), dependency, BreakerState.CLOSED, note)
+    async def open(self, who: Identity, dependency: str, note: str = "") -> Breaker:
+        return await self._breaker(who, dependency, "open", note)
 
-    async def reset(self, dependency: str, note: str = "") -> Breaker:
-        return await self._opened().reset_breaker(self._who(), dependency, note)
+    async def close(self, who: Identity, dependency: str, note: str = "") -> Breaker:
+        return await self._breaker(who, dependency, "close", note)
 
-    async def holds(self) -> list[Hold]:
-        return await self._opened().holds(self._who())
+    async def reset(self, who: Identity, dependency: str, note: str = "") -> Breaker:
+        return await self._breaker(who, dependency, "reset", note)
 
-    async def hold(
-        self,
-        *,
-        workflow: str | None = None,
-        step: str | None = None,
-        dependency: str | None = None,
-        namespace: str | None = None,
-        everything: bool = False,
-        note: str = "",
-    ) -> Placed:
-        scope, value = only_scope(workflow, step, dependency, namespace, everything)
-        return await self._opened().add_hold(self._who(), scope, value, note)
+    async def _breaker(self, who: Identity, name: str, verb: str, note: str) -> Breaker:
+        path = f"/v1/breakers/{path_of(name)}/{verb}"
+        unknown = lambda: WrongState(f"{name!r} has no breaker: `holdfast breakers` lists them")  # noqa: E731
+        return rows.breaker(
+            await self._transport.post(who, path, answers.Breaker, requests.Noted(note=note), unknown)
+        )
 
-    async def release(
-        self,
-        *,
-        workflow: str | None = None,
-        step: str | None = None,
-        dependency: str | None = None,
-        namespace: str | None = None,
-        everything: bool = False,
-        note: str = "",
-    ) -> Hold:
-        scope, value = only_scope(workflow, step, dependency, namespace, everything)
-        return await self._opened().remove_hold(self._who(), scope, value, note)
+    async def holds(self, who: Identity) -> list[Hold]:
+        return [rows.hold(one) for one in (await self._transport.get(who, "/v1/holds", answers.Holds)).items]
+
+    async def hold(self, who: Identity, scope: HoldScope, value: str, note: str = "") -> Placed:
+        body = requests.HoldPlace(scope=scope.value, value=value, note=note)
+        found = await self._transport.post(who, "/v1/holds", answers.HoldPlaced, body)
+        return Placed(rows.hold(found.hold), found.new, found.known)
+
+    async def release(self, who: Identity, scope: HoldScope, value: str, note: str = "") -> Hold:
+        body = requests.HoldPlace(scope=scope.value, value=value, note=note)
+        held = await self.holds(who)
+        try:
+            return rows.hold(await self._transport.post(who, "/v1/holds/release", answers.Hold, body))
+        except MaybeDone:
+            now = await self.holds(who)
+            gone = [one for one in held if one.scope is scope and one not in now]
+            if len(gone) != 1:
+                raise
+            return gone[0]

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnreachable
-from holdfast.loops import wait_for
+from holdfast.loops import cancel_all, wait_for
 from holdfast.model import Breaker, Hold
 from holdfast.remote.transport import Reply, Transport, error_of, retry_after_s
 from holdfast.store.answers import ShutGates
@@ -32,7 +32,7 @@ T = TypeVar("T")
 WAIT_S = 20.0
 """How long a claim waits at the server."""
 SILENCE_S = 15.0
-"""After so long without a word on the stream, it is broken: the server sends one every 5 s."""
+"""A stream that is silent for this long is broken: the server sends a line every 5 s."""
 BACK_MIN_S, BACK_MAX_S, BACK_SOON_S = 0.2, 10.0, 2.0
 """How soon a lost server is asked again: at a random moment within this time, which doubles up to the most. For the
 first tries it is never more than `BACK_SOON_S`, so that a fleet is back soon after a restart."""
@@ -70,14 +70,15 @@ class Line:
         """The next claim says what this agent has."""
         self.gates = ShutGates([], [])
         self.gates_mark = "-"
-        self.wants_look = False
-        """The agent should ask soon which of its steps it has lost."""
+        self.wants_look = self.wants_twin_look = False
+        """The agent should ask soon which of its steps, and of its twins, it has lost."""
         self._wake = asyncio.Event()
         self._closing = False
         self.claims = 0
         """How many claims were answered."""
         # The node sets these.
         self.known: Callable[[], set[Ref]] = set
+        self.known_twins: Callable[[], set[Ref]] = set
         self.ring: Callable[[Bell], None] = lambda bell: None
         self.has_lease: Callable[[], bool] = lambda: True
         self.renew: Callable[[], Any] = lambda: None
@@ -110,7 +111,7 @@ class Line:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def ask(self, part: str, body: Any, gives: type[T], *, is_patient: bool = True) -> T:
-        """Ask something as this agent. Who is patient asks again while the server is away. Raise LeaseLost if the server
+        """Ask something as this agent. A patient caller asks again while the server is away. Raise LeaseLost if the server
         does not know this agent any more."""
         if is_patient:
             reply, _ = await self.transport.patiently("POST", self.path + part, True, {"body": body})
@@ -145,7 +146,7 @@ class Line:
                 continue
             self._wake.clear()
             try:
-                found = await self._claim()
+                found = await self._claim_or_ask_anew()
             except LeaseLost:
                 return
             except StoreUnreachable as away:
@@ -160,20 +161,41 @@ class Line:
                 await back.pause(1.0)
             else:
                 back.reset()
-                if found.leaving:
+                if found is not None and found.leaving:
                     await back.pause()
+
+    async def _claim_or_ask_anew(self) -> Claims | None:
+        """Claim. A claim that waits is given up, and None is returned, when there is room that it does not ask for: other
+        places have become free meanwhile. The next claim says what this agent has, as after a lost reply."""
+        free, suspects = dict(self.free), self.suspects
+        claim = asyncio.ensure_future(self._claim())
+        try:
+            while not claim.done():
+                waking = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait([claim, waking], return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                if claim.done():
+                    break
+                self._wake.clear()
+                has_more_room = any(left and not free.get(group) for group, left in self.free.items())
+                if has_more_room or self.suspects > suspects or self._closing:
+                    return None
+            return claim.result()
+        finally:
+            await cancel_all([claim])
 
     async def _claim(self) -> Claims:
         self.turn += 1
-        has = None
+        has, twins = None, list[Ref]()
         if self.is_doubtful or self.seen < self.turn - 1:
             self.is_doubtful = False
-            has = sorted(self.known() | {(one.run, one.n, one.fence) for one in self.hand})
+            has, twins = sorted(self.known()), sorted(self.known_twins())
         body = Claim(
             turn=self.turn,
             free=self.free,
             wait_s=WAIT_S,
             has=has,
+            twins=twins,
             suspects=self.suspects,
             gates=self.gates_mark,
         )
@@ -207,7 +229,7 @@ class Line:
                     async for line in lines:
                         back.reset()
                         if line == "event: look":
-                            self.wants_look = True
+                            self.wants_look = self.wants_twin_look = True
                             self.ring(Bell.CANCELS)
                         elif line == "event: leave":
                             break

@@ -24,7 +24,7 @@ from holdfast.workflow import registry
 
 LEASE_S, RENEW_S = 30.0, 8.0
 """The lease of an agent behind a server is longer than one at the store: a server's restart must not cost it its steps.
-That its process died is noticed by the end of its stream."""
+The end of its stream shows that its process has died."""
 
 
 def remote_config(config: Config) -> Config:
@@ -42,15 +42,20 @@ class RemoteClaimer(Claimer):
         """Do nothing: the server knows the lanes."""
 
     async def claim(self, assignments: Iterable[Assignment]) -> int:
-        line = cast("RemoteStore", self._store).line
+        store = cast("RemoteStore", self._store)
+        line, envelopes = store.line, store.envelopes
         for found in line.take():
-            item = claimed_step(found)
-            self._host.note_claim(item.run_id, item.n)
-            self._begin(item, found.probe, False)
-        paused = bool(self._gates.paused)
+            item = envelopes.open(claimed_step(found))
+            if found.trace is not None:
+                store.agents.note_trace(found.run, found.trace)
+            if not found.twin:
+                self._host.note_claim(item.run_id, item.n)
+            self._begin(item, found.probe, found.twin)
+        is_shut = self.closing or bool(self._gates.paused)
+        kinds = {step.is_async for step in registry.steps.values() if not step.elsewhere}
+        # Nobody waits for steps of a kind that there are none of.
         free = {
-            LOOP: 0 if self.closing or paused else self._places.free(True),
-            THREADS: 0 if self.closing or paused else self._places.free(False),
+            LOOP if kind else THREADS: 0 if is_shut else self._places.free(kind) for kind in sorted(kinds)
         }
         if not all(free.values()):
             self._places.is_short = True  # so that the line hears when there is room again
@@ -73,10 +78,11 @@ class RemoteNode(Node):
     ) -> None:
         config = remote_config(config)
         self.line = Line(transport, environment, config)
-        store = cast("Store", RemoteStore(self.line, _groups))
+        store = cast("Store", RemoteStore(self.line, _groups, environment))
         super().__init__(store, roles=("agent",), environment=environment, config=config, **given)
         self.line.agent = self.id
         self.line.known, self.line.ring = self.known_steps, self.bells.ring_here
+        self.line.known_twins = self.known_twins
         self.line.has_lease, self.line.renew = self.has_lease, self._renew
         self.line.lost, self.line.group_of = self._fence_self, _group_of
 
@@ -89,7 +95,16 @@ class RemoteNode(Node):
         self.loops.spawn(self.line.poll(), self.line.listen())
 
     def known_steps(self) -> set[StepRef]:
-        return super().known_steps() | {(one.run, one.n, one.fence) for one in self.line.hand}
+        return super().known_steps() | self._in_hand(is_twin=False)
+
+    def known_twins(self) -> set[StepRef]:
+        """Return (run, n, fence) of each twin that is executed here, or has ended here and is not reported yet."""
+        assignments = self.agent.assignments.values() if self.agent is not None else ()
+        twins = {assignment.ref for assignment in assignments if assignment.twin}
+        return twins | self._in_hand(is_twin=True) | cast("RemoteStore", self.store).twins.ending
+
+    def _in_hand(self, *, is_twin: bool) -> set[StepRef]:
+        return {(one.run, one.n, one.fence) for one in self.line.hand if one.twin is is_twin}
 
     async def _drain(self, agent: Agent, limit_s: float) -> None:
         self.line.close()
@@ -98,11 +113,11 @@ class RemoteNode(Node):
 
 def _groups() -> list[Group]:
     """Return the steps that this process can execute, as groups that share places."""
-    steps = registry.steps.values()
-    return [
-        Group(LOOP, sorted(step.name for step in steps if step.is_async and not step.elsewhere), 1000),
-        Group(THREADS, sorted(step.name for step in steps if not step.is_async and not step.elsewhere), 100),
-    ]
+    found = {LOOP: Group(LOOP, [], 1000), THREADS: Group(THREADS, [], 100)}
+    for name in sorted(registry.steps):
+        if not registry.steps[name].elsewhere:
+            found[_group_of(name)].steps.append(name)
+    return list(found.values())
 
 
 def _group_of(step: str) -> str:

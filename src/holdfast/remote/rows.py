@@ -81,6 +81,9 @@ def run(found: answers.Run) -> model.RunRow:
         kept_n=found.kept_n,
         forked_from=found.forked_from,
         started_by=found.started_by,
+        begin_at=maybe(found.begin_at),
+        due_at=maybe(found.due_at),
+        fair=found.fair,
     )
 
 
@@ -138,11 +141,22 @@ def attempt(run_id: str, found: answers.Attempt) -> model.Attempt:
         error(found.error),
         maybe(found.started_at),
         at(found.finished_at),
+        maybe(found.ready_at),
     )
 
 
 def entry(found: answers.Entry) -> model.JournalEntry:
-    return model.JournalEntry(found.id, at(found.at), found.actor, found.verb, found.run, found.n, found.note)
+    return model.JournalEntry(
+        found.id,
+        at(found.at),
+        found.actor,
+        found.verb,
+        found.run,
+        found.n,
+        found.note,
+        found.via,
+        found.request,
+    )
 
 
 def signal(run_id: str, found: answers.SignalSeen) -> model.SignalRow:
@@ -322,4 +336,5 @@ def token(found: answers.Token) -> model.TokenRow:
         b"",
         None,
         None,
+        json.dumps(found.who),
     )

@@ -12,12 +12,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import asdict
 
+from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model import Declaration, Lane, LogPart, Outcome, StepState, Twin, TwinState
+from holdfast.remote.envelopes import Envelopes
 from holdfast.remote.line import Line
-from holdfast.store.answers import Answer, ClaimedStep, Observation, ShutGates
+from holdfast.store.answers import Answer, ClaimedRequest, ClaimedStep, Observation, ShutGates
 from holdfast.store.bell import Bell
+from holdfast.store.limits import LimitLoad
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save, StepOp
 from holdfast.store.schedules import DeclaredSet
 from holdfast.wire.agents import (
@@ -45,6 +49,8 @@ LOOK_S = 5.0
 """How often an agent that has steps asks which of them it has lost, if the stream does not say that it should."""
 REPORT_MAX_BYTES = 4 * 1024 * 1024
 """How large a request with reports becomes before the rest goes into another one."""
+TRACES_MAX = 10_000
+"""Of how many runs an agent remembers the trace."""
 LOOP, THREADS = "loop", "threads"
 """The groups of a Python agent: `async def` steps, and `def` steps."""
 
@@ -52,24 +58,33 @@ LOOP, THREADS = "loop", "threads"
 class RemoteStore:
     """The nouns that an agent and its node use."""
 
-    def __init__(self, line: Line, groups: Callable[[], list[Group]]) -> None:
+    def __init__(self, line: Line, groups: Callable[[], list[Group]], environment: Environment) -> None:
         self.line = line
+        self.envelopes = Envelopes(environment)
         self.nodes = RemoteNodes(line, groups)
-        self.batches = RemoteBatches(line)
+        self.batches = RemoteBatches(line, self.envelopes)
         self.agents = RemoteAgents(line, self.nodes)
         self.gates = RemoteAgentGates(line, self.nodes)
-        self.twins = RemoteTwins(line)
+        self.limits = RemoteAgentLimits(self.nodes)
+        self.twins = RemoteTwins(line, self.nodes, self.batches)
         self.durations = RemoteDurations(self.nodes)
 
 
 class RemoteNodes:
-    shared_url = None
-    """No other process of this host renews this lease."""
-
     def __init__(self, line: Line, groups: Callable[[], list[Group]]) -> None:
         self._line, self._groups = line, groups
         self.stop: set[tuple[str, int]] = set()
         self.durations: list[tuple[str, int, float]] = []
+
+    @property
+    def shared_url(self) -> str | None:
+        """The address at which a heart renews this agent's lease. None if only this process reaches the server."""
+        line = self._line
+        return line.transport.url + line.path if line.transport.is_usual else None
+
+    @property
+    def heart_headers(self) -> dict[str, str]:
+        return self._line.transport.headers()
 
     async def register(
         self,
@@ -83,6 +98,8 @@ class RemoteNodes:
         lease_s: float,
         declared: Sequence[Declaration] = (),
         sets: Sequence[DeclaredSet] = (),
+        triggers: Sequence[DeclaredSet] = (),
+        composed: Sequence[DeclaredSet] = (),
     ) -> None:
         about = json.loads(offers)
         body = Register(
@@ -105,15 +122,24 @@ class RemoteNodes:
             return None
         return found.now
 
-    async def beat(self, *, pulse: dict[str, Any] | None = None, seen: Sequence[Observation] = ()) -> Beaten:
+    async def beat(
+        self,
+        *,
+        pulse: dict[str, Any] | None = None,
+        seen: Sequence[Observation] = (),
+        loads: Sequence[LimitLoad] = (),
+        twins: Sequence[Ref] = (),
+    ) -> Beaten:
         line = self._line
         durations, self.durations = self.durations, []
         has = sorted(line.known())
         body = Beat(
             has=has,
+            twins=list(twins),
             pulse=pulse,
             seen=[Seen(one.name, one.ok, one.failed, one.error, one.round) for one in seen],
             durations=durations,
+            loads=[(one.id, one.ok, one.failed, one.seconds) for one in loads],
             gates=line.gates_mark,
         )
         line.wants_look = False
@@ -147,22 +173,30 @@ class RemoteNodes:
 
 
 class RemoteBatches:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, envelopes: Envelopes) -> None:
         self._line = line
+        self._envelopes = envelopes
 
     async def commit(self, node: str, ops: Sequence[StepOp]) -> list[Any]:
         """Report. What the writer gathers meanwhile is the next batch."""
         answers: list[Any] = []
         for part in _parts(ops):
-            reports = [self._report(op) for op in part]
+            reports = [self.report(op) for op in part]
             found = await self._line.ask("/report", Reports(reports), Answers, is_patient=False)
             answers += [Answer.FENCED if one == "refused" else Answer(one) for one in found.answers]
         for op in ops:
-            if type(op) is not Save and op.fence is not None:
-                self._line.secrets.pop((op.run_id, op.n, op.fence), None)
+            self.forget(op)
         return answers
 
-    def _report(self, op: StepOp) -> Report:
+    def forget(self, op: StepOp) -> None:
+        """Forget a step that was reported."""
+        if type(op) is not Save and op.fence is not None:
+            self._line.secrets.pop((op.run_id, op.n, op.fence), None)
+        self._envelopes.forget(op)
+
+    def report(self, op: StepOp) -> Report:
+        """Return what is said to the server about a step, sealed if the step came so."""
+        op = self._envelopes.seal(op)
         assert op.fence is not None
         secret = self._line.secrets.get((op.run_id, op.n, op.fence), "")
         made = Report(verb="", run=op.run_id, n=op.n, fence=op.fence, secret=secret, logs=list(op.logs))
@@ -219,10 +253,20 @@ class RemoteAgents:
     def __init__(self, line: Line, nodes: RemoteNodes) -> None:
         self._line, self._nodes = line, nodes
         self._looked_at = 0.0
+        self._traces: dict[str, str] = {}
 
     async def lanes(self) -> list[Lane]:
         """Return nothing: the server knows which lanes this agent serves."""
         return []
+
+    async def run_traces(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return the traces that came with what this agent has claimed."""
+        return {run: self._traces[run] for run in run_ids if run in self._traces}
+
+    def note_trace(self, run: str, trace: str) -> None:
+        if len(self._traces) >= TRACES_MAX:
+            self._traces.clear()
+        self._traces[run] = trace
 
     async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
         return None
@@ -251,14 +295,30 @@ class RemoteAgentGates:
         return self._line.gates
 
 
-class RemoteTwins:
-    """A remote agent claims no twins. It only sees to the steps of its own that have one."""
+class RemoteAgentLimits:
+    def __init__(self, nodes: RemoteNodes) -> None:
+        self._nodes = nodes
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    async def observe_limits(self, loads: Sequence[LimitLoad], namespace: str | None = None) -> None:
+        await self._nodes.beat(loads=loads)
+
+
+class RemoteTwins:
+    """The twins that this agent executes, and those that others execute of its steps."""
+
+    def __init__(self, line: Line, nodes: RemoteNodes, batches: RemoteBatches) -> None:
+        self._line, self._nodes, self._batches = line, nodes, batches
+        self._looked_at = 0.0
+        self.ending: set[Ref] = set()
+        """Twins that have ended here, and that are reported now."""
 
     async def lost_twins(self, node: str, claimed: Sequence[Ref]) -> list[tuple[str, int]]:
-        return []
+        """Return those of these twins that nobody needs any more. The server is asked as often as about steps."""
+        line, monotonic = self._line, self._line.transport.environment.monotonic
+        if not line.wants_twin_look and monotonic() <= self._looked_at + LOOK_S:
+            return []
+        line.wants_twin_look, self._looked_at = False, monotonic()
+        return [(run, n) for run, n in (await self._nodes.beat(twins=claimed)).stop_twins]
 
     async def end_twin(
         self,
@@ -270,7 +330,20 @@ class RemoteTwins:
         *,
         logs: Sequence[LogPart] = (),
     ) -> Answer:
-        return Answer.FENCED
+        """Report how a twin ended. The server says in its own words which attempt it outran."""
+        run, n, fence = twin
+        is_won = state is TwinState.WON
+        how = StepState.SUCCEEDED if is_won else StepState.FAILED
+        op = Outcome(run, n, how, output, None if is_won else "{}", 0.0, fence, logs=logs)
+        made = self._batches.report(op)
+        made.twin = True
+        self.ending.add(twin)
+        try:
+            found = await self._line.ask("/report", Reports([made]), Answers)
+        finally:
+            self.ending.discard(twin)
+        self._batches.forget(op)
+        return Answer.FENCED if found.answers[0] == "refused" else Answer(found.answers[0])
 
     async def bar_twin(self, run_id: str, n: int) -> Twin:
         return await self._ask("bar", run_id, n)
@@ -308,7 +381,7 @@ class RemoteDurations:
 
 def claimed_step(found: Claimed) -> ClaimedStep:
     """Return a step as the agent knows it."""
-    return ClaimedStep(
+    made = ClaimedStep(
         found.run,
         found.n,
         found.step,
@@ -327,4 +400,6 @@ def claimed_step(found: Claimed) -> ClaimedStep:
         found.timeouts,
         found.throttled,
         found.key,
+        tuple(found.adapts),
     )
+    return made if found.callback is None else ClaimedRequest(**asdict(made), callback=found.callback)

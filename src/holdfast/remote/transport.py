@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,13 +15,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast import errors
+from holdfast.access import Identity
 from holdfast.access.tokens import read
 from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, InvalidSettings, StoreUnreachable
+from holdfast.wire import requests
 from holdfast.wire.problems import FROM, TYPE, Problem
 
 if TYPE_CHECKING:
     import httpx2
+
+    from holdfast.spans import Spans
 
 log = logging.getLogger("holdfast.remote")
 
@@ -36,6 +41,9 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 AGAIN = frozenset({429, 502, 503, 504})
 """What may be otherwise in a moment."""
 NAMESPACE_HEADER, TOKEN_VARIABLE = "Holdfast-Namespace", "HOLDFAST_TOKEN"
+
+_SIGNED = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+"""A token that an issuer has signed: three parts in base64."""
 
 OF_PROBLEM: Mapping[str, type[HoldfastError]] = {
     name: kind for kind, name in reversed(list(FROM.items())) if kind is not HoldfastError
@@ -69,8 +77,10 @@ class Transport:
         environment: Environment,
         *,
         client: Callable[[], httpx2.AsyncClient] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """`client` makes another client than the usual one, for tests."""
+        self._spans = spans
         parts = urlsplit(url)
         if not parts.hostname or parts.query or parts.fragment:
             raise InvalidSettings(
@@ -85,7 +95,7 @@ class Transport:
         """The namespace that requests are about, if they do not say it. Without one, it is that of the token."""
         self.shown = self.url
         token = token or os.environ.get(TOKEN_VARIABLE) or None
-        if token is not None and read(token.strip()) is None:
+        if token is not None and read(token.strip()) is None and _SIGNED.fullmatch(token.strip()) is None:
             raise InvalidSettings(
                 "this is no token, or a part of it is missing: it looks like hf_ROLE_ID_SECRET. `holdfast tokens create` "
                 "makes one at the store"
@@ -93,6 +103,8 @@ class Transport:
         self._token = None if token is None else token.strip()
         if self._token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
             log.warning("the token goes to %s without TLS: whoever is on the way can read it", self.shown)
+        self.is_usual = client is None
+        """True if other processes reach the server by its address, too."""
         self._make = client or self._usual
         self._client: httpx2.AsyncClient | None = None
 
@@ -124,7 +136,8 @@ class Transport:
         """Forget the connections without closing them: they belong to the process that this one was forked from."""
         self._client = None
 
-    def _headers(self, namespace: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
+    def headers(self, namespace: str | None = None, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return what goes with a request: the token, and the namespace."""
         headers = dict(more or {})
         if self._token is not None:
             headers.setdefault("Authorization", f"Bearer {self._token}")
@@ -144,10 +157,10 @@ class Transport:
         wait_s: float = 0.0,
     ) -> Reply:
         """Send a request once. Raise StoreUnreachable if there is no answer."""
-        sent = self._headers(namespace, headers)
+        sent = self.headers(namespace, headers)
         content = None
         if verb == "POST":
-            sent["Content-Type"] = "application/json"
+            sent.setdefault("Content-Type", "application/json")
             content = msgspec.json.encode({} if body is None else body)
         try:
             answer = await self.client.request(
@@ -165,6 +178,45 @@ class Transport:
             away.maybe_done = not _is_refused(error)
             raise away from error
         return Reply(answer.status_code, answer.content, answer.headers)
+
+    async def get(
+        self,
+        who: Identity,
+        path: str,
+        gives: type[T],
+        query: Mapping[str, Any] | None = None,
+        unknown: Callable[[], HoldfastError] | None = None,
+        **more: Any,
+    ) -> T:
+        """Read something in the namespace of the identity."""
+        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        return await self.ask(
+            "GET", path, gives, query=given, namespace=who.namespace, unknown=unknown, **more
+        )
+
+    async def post(
+        self,
+        who: Identity,
+        path: str,
+        gives: type[T],
+        body: Any = None,
+        unknown: Callable[[], HoldfastError] | None = None,
+        *,
+        is_traced: bool = True,
+        **more: Any,
+    ) -> T:
+        """Change something in the namespace of the identity. The server goes on with the trace of whoever asks."""
+        if self._spans is not None and is_traced:
+            more["headers"] = {**(more.get("headers") or {}), **self._spans.headers()}
+        return await self.ask(
+            "POST",
+            path,
+            gives,
+            body=requests.Nothing() if body is None else body,
+            namespace=who.namespace,
+            unknown=unknown,
+            **more,
+        )
 
     async def ask(
         self,
@@ -217,7 +269,7 @@ class Transport:
         timeout = httpx2.Timeout(silence_s, connect=CONNECT_S)
         try:
             async with self.client.stream(
-                "GET", self.url + path, headers=self._headers(None, headers), timeout=timeout
+                "GET", self.url + path, headers=self.headers(None, headers), timeout=timeout
             ) as answer:
                 if answer.status_code != 200:
                     body = await answer.aread()
@@ -227,6 +279,12 @@ class Transport:
             if not _is_transport_error(error):
                 raise
             raise StoreUnreachable(f"the stream from {self.shown} broke: {_why(error)}") from error
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, list) else str(value)
 
 
 def _timeout(wait_s: float) -> Any:
@@ -272,7 +330,7 @@ def error_of(reply: Reply, unknown: Callable[[], HoldfastError] | None, shown: s
     detail = problem.detail or problem.title
     if problem.next:
         detail = f"{detail}; {problem.next}"
-    if name in {"throttled", "gone"}:
+    if name == "throttled" or (name == "gone" and not problem.error):
         return StoreUnreachable(f"{shown}: {detail}")
     if name == "unauthenticated":
         return errors.Unauthenticated(

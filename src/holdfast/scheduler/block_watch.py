@@ -18,6 +18,8 @@ from holdfast.decider.loop import RunLoop
 
 log = logging.getLogger("holdfast.scheduler")
 
+NAME = "holdfast-blocking-watch"
+"""The name of the thread."""
 LOOK_S = 1.0
 """How often the thread looks. A turn is microseconds of work, so that a whole second is too long for any."""
 _TURN = RunLoop.run.__code__
@@ -31,7 +33,7 @@ class BlockWatch:
         self._look_s = look_s
         self._watched = threading.get_ident()
         self._stopped = threading.Event()
-        threading.Thread(target=self._watch, name="holdfast-blocking-watch", daemon=True).start()
+        threading.Thread(target=self._watch, name=NAME, daemon=True).start()
 
     def stop(self) -> None:
         self._stopped.set()

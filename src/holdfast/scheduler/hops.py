@@ -18,6 +18,12 @@ def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
     """Add to the hop everything that the code did, except for the steps it issued."""
     if turn.dropped:
         hop.dropped = turn.dropped
+        if owned.asks:
+            hop.withdrawn = [n for n in turn.dropped if n in owned.asks]
+    if turn.begun_waits:
+        hop.begun_waits = turn.begun_waits
+    if turn.placed:
+        hop.placed = turn.placed
     if turn.cancelled:
         hop.cancelled = turn.cancelled
     if turn.ended:

@@ -16,7 +16,7 @@ LANDMARKS_MAX = 300
 """How many landmarks a scheduler notes for one run."""
 
 
-class Trace:
+class Landmarks:
     """The times at which one run reached its landmarks."""
 
     __slots__ = ("_base_n", "_first", "_started_at", "_workflow")
@@ -39,7 +39,7 @@ class Trace:
             durations.add(rest_name(self._workflow, name, mark), at - since)
 
 
-class TraceSampler:
+class LandmarkSampler:
     """Chooses the runs that a scheduler follows: at most `per_s` new ones per second."""
 
     def __init__(self, clock: StoreClock, per_s: float) -> None:
@@ -48,16 +48,16 @@ class TraceSampler:
 
     def follow(
         self, workflow: str, *, base_n: int = 0, started_at: float | None, steps: Iterable[StepRow] = ()
-    ) -> Trace | None:
-        """Return a new trace for this run, or None if the scheduler does not follow it."""
+    ) -> Landmarks | None:
+        """Return new landmarks for this run, or None if the scheduler does not follow it."""
         now = self._clock.now()
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
         self._at = now
         if self._room < 1:
             return None
         self._room -= 1
-        trace = Trace(workflow, base_n, started_at)
+        landmarks = Landmarks(workflow, base_n, started_at)
         for step in steps:
             if step.n > base_n and step.kind is not StepKind.MARKER:
-                trace.issued(step.n, step.name, step.issued_at)
-        return trace
+                landmarks.issued(step.n, step.name, step.issued_at)
+        return landmarks

@@ -43,32 +43,42 @@ class SchedulerLoops:
         loops = self._loops
         while not loops.is_over:
             await loops.wait(Bell.OUTCOMES, loops.config.poll_s)
+            if self._scheduler.unlooked:
+                await loops.guarded("looking for events", self._scheduler.look_for_events)
             await loops.guarded("delivering", self._scheduler.collect)
             # Some outcomes may belong to runs that are in nobody's memory. Those runs can be claimed now.
             loops.bells.ring_here(Bell.RUNS)
 
     async def _fire_timers(self) -> None:
-        scheduler, loops, now = self._scheduler, self._loops, self._clock.now
+        scheduler, loops, now, monotonic = (
+            self._scheduler,
+            self._loops,
+            self._clock.now,
+            self._environment.monotonic,
+        )
         timers = scheduler.timers
         look_at = 0.0
+        """When to ask the store again, by the monotonic clock. The store's clock may have been set back. Then `now()`
+        stands still, and what the store says comes later does not seem to."""
         while not loops.is_over:
             scheduler.fire()
-            look_at = min(look_at, timers.parked_due)
-            if scheduler.joins_due or now() >= look_at:
+            is_due = monotonic() >= look_at or now() >= timers.parked_due
+            if scheduler.joins_due or is_due:
                 scheduler.joins_due = False
                 await loops.guarded("answering joined steps", scheduler.answer_joins)
-            if now() >= look_at:
+            if is_due:
                 timers.parked_due = inf
                 if await loops.guarded("firing timers", scheduler.fire_sleeping):
                     loops.bells.ring_here(Bell.RUNS)
                     continue
-                look_at = now() + loops.config.poll_s
-                due = await loops.guarded("looking at timers", scheduler.next_sleeping)
-                if due:
-                    look_at = min(look_at, due)
+                look_at = monotonic() + loops.config.poll_s
+                left_s = await loops.guarded("looking at timers", scheduler.next_sleeping)
+                if left_s:
+                    look_at = min(look_at, monotonic() + left_s)
             mine = timers.next_due()
-            until = min(look_at, timers.parked_due, inf if mine is None else mine)
-            await wait_for(timers.changed, max(0.0005, until - now()))
+            next_due = min(timers.parked_due, inf if mine is None else mine)
+            left_s = min(look_at - monotonic(), next_due - now())
+            await wait_for(timers.changed, max(0.0005, left_s))
 
     async def _park(self) -> None:
         scheduler, loops = self._scheduler, self._loops

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider.commands import Issue
 from holdfast.environment import StoreClock
-from holdfast.model import DEFAULT_NAMESPACE, ChildUndo, NewRun, StepKind, StepState
+from holdfast.model import DEFAULT_NAMESPACE, PRIORITY_MAX, ChildUndo, NewAsk, NewRun, StepKind, StepState
 from holdfast.namespaces import Namespaces, stored
+from holdfast.questions import Question
+from holdfast.queues import NO_QUEUE, LimitKey, Queue, QueueKey, under
 from holdfast.scheduler.owned_run import Owned, Seat, SeatedStep
 from holdfast.store.operations import Hop, NewStep
+from holdfast.store.queues import QueueNumbers
 from holdfast.store.schedulers import LaneKey, Schedulers
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
 
 
 class LaneNumbers:
@@ -60,15 +65,21 @@ class Issuing:
     def __init__(
         self,
         lanes: LaneNumbers,
+        queues: QueueNumbers,
         seat: Seat | None,
         clock: StoreClock,
         config: Config,
         set_timer: Callable[[float, str, int], None],
+        *,
+        new_id: Callable[[], str],
     ) -> None:
-        self.lanes = lanes
+        self.lanes, self.queues = lanes, queues
+        self._new_id = new_id
         self._seat, self._clock, self._config, self._set_timer = seat, clock, config, set_timer
         self.unnumbered: list[tuple[NewStep, Step[Any, Any], str]] = []
         """Rows of the next hop whose lane has no number here yet, each with its step and the run's namespace."""
+        self.unqueued: list[tuple[NewStep | NewRun, QueueKey]] = []
+        """Steps and children of the next hop whose queue has no number here yet."""
 
     def issue(self, owned: Owned, hop: Hop, issues: list[Issue], seated: list[SeatedStep]) -> list[NewStep]:
         """Return the rows for these steps. Add child runs to the hop, and steps that this node's agent
@@ -76,19 +87,26 @@ class Issuing:
         rows: list[NewStep] = []
         seat, numbers, namespace = self._seat, self.lanes.numbers, owned.namespace
         is_plain = namespace == DEFAULT_NAMESPACE
-        if owned.trace is not None:
+        fair = None if owned.fair is None else stored(namespace, owned.fair)
+        if owned.landmarks is not None:
             now = self._clock.now()
             for issue in issues:
                 if issue.kind is not StepKind.MARKER:
-                    owned.trace.issued(issue.n, step_name(namespace, issue.kind, issue.name), now)
+                    owned.landmarks.issued(issue.n, step_name(namespace, issue.kind, issue.name), now)
         for issue in issues:
             step = issue.step
             lane = 0 if step is None else numbers.get(lane_key(step, namespace), 0)
             if step is not None and issue.kind is StepKind.CALL:
+                key = queue = None
+                if fair is not None or step.limits is not None:
+                    key = _queue_key(owned, fair or "", step, issue)
+                    queue = self.queues.known.get(key)
                 is_seated = (
                     not issue.after_stop
+                    and not step.callback  # the address of the callback is made of what the store recorded
+                    and (key is None or not key.limits)
                     and seat is not None
-                    and seat.reserve(issue, owned.workflow, namespace)
+                    and seat.reserve(issue, owned.workflow, namespace, 0 if queue is None else queue.number)
                 )
                 if is_seated:
                     seated.append(SeatedStep(owned.run_id, issue.n, issue, owned.workflow, namespace))
@@ -100,7 +118,7 @@ class Issuing:
                     issue.name if is_plain else stored(namespace, issue.name),
                     lane,
                     StepState.RUNNING if is_seated else StepState.READY,
-                    owned.priority + step.priority,
+                    min(owned.priority + step.priority, PRIORITY_MAX),
                     self._clock.now() + self._config.stop_grace_s if issue.after_stop else None,
                     step.retry.attempts,
                     step.timeout_s,
@@ -108,7 +126,12 @@ class Issuing:
                     issue.digest,
                     step.retry_override,
                     issue.after_seq,
+                    queue,
                 )
+                if key is not None and queue is None:
+                    self.unqueued.append((row, key))
+                if step.due_s is not None:
+                    hop.promised = [*hop.promised, (issue.n, step.due_s)]
             else:
                 row = NewStep(
                     issue.n,
@@ -124,10 +147,15 @@ class Issuing:
                     digest=issue.digest,
                     after_seq=issue.after_seq,
                 )
-                if issue.kind is StepKind.TIMER and issue.ready_at is not None:
+                if issue.kind is StepKind.CALLBACK:
+                    row.timeout_s, row.attempts_max = issue.arguments
+                elif issue.kind is StepKind.TIMER and issue.ready_at is not None:
                     self._set_timer(issue.ready_at, owned.run_id, issue.n)
                 elif issue.child is not None:
-                    hop.children = [*hop.children, _child_run(owned, issue)]
+                    hop.children = [*hop.children, self._child(owned, issue)]
+                elif issue.kind is StepKind.ASK:
+                    hop.asks = [*hop.asks, _new_ask(owned, issue, ask_id(self._new_id()))]
+                    owned.asks.add(issue.n)
                 elif issue.child_undo is not None:
                     hop.child_undos = [*hop.child_undos, _child_undo(owned, issue.n, issue.child_undo)]
             if issue.effect is not None:
@@ -136,6 +164,52 @@ class Issuing:
             if step is not None and lane == 0:
                 self.unnumbered.append((row, step, namespace))
         return rows
+
+    def _child(self, owned: Owned, issue: Issue) -> NewRun:
+        child = _child_run(owned, issue)
+        if child.fair is None and not child.limits and not owned.under:
+            return child
+        key = child.queue_key
+        queue = self.queues.known.get(key) if child.fair is not None or child.limits else NO_QUEUE
+        if queue is not None:
+            return replace(child, queue=replace(queue, under=under(child.limits, owned.under)))
+        self.unqueued.append((child, key))
+        return child
+
+    async def number_queues(
+        self, hop: Hop, queued: Sequence[tuple[NewStep | NewRun, QueueKey]], above: frozenset[str]
+    ) -> None:
+        """Give these steps and children of a hop the numbers of their queues. `above` are the limits that the run is under."""
+        numbered = await self.queues.number([key for _, key in queued])
+        runs: dict[str, Queue] = {}
+        for (one, _), queue in zip(queued, numbered, strict=True):
+            if isinstance(one, NewStep):
+                one.queue = queue
+            else:
+                runs[one.id] = replace(queue, under=under(one.limits, above))
+        if runs:
+            hop.children = [
+                replace(child, queue=runs[child.id]) if child.id in runs else child for child in hop.children
+            ]
+
+
+def _limits_of(
+    owned: Owned, workflow: Workflow[Any, Any], fair: str | None, raw: bytes | None
+) -> tuple[LimitKey, ...]:
+    """Return the limits of a child. Those that a run above it is under are left out: they would wait for each other."""
+    if workflow.limits is None:
+        return ()
+    limits = workflow.limits.filled(owned.namespace, fair, raw)
+    return tuple(one for one in limits if one.name not in owned.under)
+
+
+def _queue_key(owned: Owned, fair: str, step: Step[Any, Any], issue: Issue) -> QueueKey:
+    """Return what the queue of a step stands for. Limits that the run is under already are left out: run and step would
+    wait for each other."""
+    if step.limits is None:
+        return QueueKey(fair)
+    limits = step.limits.filled(owned.namespace, owned.fair, issue.input)
+    return QueueKey(fair, tuple(one for one in limits if one.name not in owned.under))
 
 
 def step_name(namespace: str, kind: StepKind, name: str) -> str:
@@ -149,6 +223,30 @@ def is_derived(child: NewRun) -> bool:
     return child.id.startswith(f"{child.parent_id}/")
 
 
+def ask_id(made: str) -> str:
+    """Return the id of an ask: the random half of a new id, which is short enough to be typed."""
+    return made.replace("-", "")[-16:]
+
+
+def _new_ask(owned: Owned, issue: Issue, made: str) -> NewAsk:
+    asked: Question = issue.arguments
+    return NewAsk(
+        made,
+        owned.namespace,
+        owned.workflow,
+        issue.n,
+        asked.question,
+        msgspec.json.encode(asked.form).decode(),
+        msgspec.json.encode(asked.show).decode(),
+        asked.of,
+        msgspec.json.encode(asked.not_by).decode(),
+        msgspec.json.encode(asked.plan).decode(),
+        asked.plan.timeout_s,
+        0.0,  # people are notified at once
+        asked.who,
+    )
+
+
 def _child_undo(owned: Owned, n: int, asked: ChildUndo) -> ChildUndo:
     return replace(asked, n=n, error=codec.revoked_error(owned.run_id, n, asked.error))
 
@@ -156,14 +254,15 @@ def _child_undo(owned: Owned, n: int, asked: ChildUndo) -> ChildUndo:
 def _child_run(owned: Owned, issue: Issue) -> NewRun:
     child = issue.child
     assert child is not None
+    name = stored(owned.namespace, child.workflow.name)
     return NewRun(
         child.id,
-        stored(owned.namespace, child.workflow.name),
+        name,
         child.workflow.version,
         issue.input or b"",
         issue.digest or b"",
         namespace=owned.namespace,
-        priority=owned.priority + child.priority,
+        priority=min(PRIORITY_MAX, owned.priority + child.priority),
         timeout_s=child.timeout_s,
         tags=child.tags,
         parent_id=owned.run_id,
@@ -171,4 +270,12 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
         joins=child.joins,
         retry_of=child.retry_of,
         detached=child.detached,
+        begin_at=child.begin_at,
+        begin_in_s=child.begin_in_s,
+        due_at=child.workflow.due_at,
+        due_in_s=child.workflow.due_s,
+        # A child belongs to its parent. What is only started is a start like any other.
+        gather=child.workflow.gathering(name, issue.input or b"") if child.detached else None,
+        fair=(fair := child.workflow.fair or owned.fair),
+        limits=_limits_of(owned, child.workflow, fair, issue.input),
     )

@@ -6,6 +6,7 @@ They lose no time: they could not be committed any sooner.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from holdfast.decider.commands import Issue
 from holdfast.decider.decider import Decider
 from holdfast.decider.undo_plan import Undoing
 from holdfast.model import DEFAULT_NAMESPACE, Outcome, RunRow, RunState, SignalRow
-from holdfast.scheduler.landmarks import Trace
+from holdfast.scheduler.landmarks import Landmarks
 
 Arrival = Outcome | SignalRow
 
@@ -33,7 +34,7 @@ class SeatedStep(msgspec.Struct, gc=False):
 class Seat(Protocol):
     """How a scheduler gives steps to the agent in the same node, without knowing that agent."""
 
-    def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
+    def reserve(self, issue: Issue, workflow: str, namespace: str, queue: int) -> bool:
         """Keep a place for this step of a run of this workflow and namespace. False if there is no place, or if the
         step must wait."""
 
@@ -51,11 +52,16 @@ class Owned:
     """A run that this node owns."""
 
     __slots__ = (
+        "asks",
+        "begun_at",
         "decider",
+        "fair",
         "fence",
+        "freeing",
         "generation",
         "in_flight",
         "inbox",
+        "landmarks",
         "mine",
         "namespace",
         "parent_id",
@@ -66,7 +72,7 @@ class Owned:
         "quiet_since",
         "run_id",
         "signals_seen",
-        "trace",
+        "under",
         "undo_n",
         "workflow",
     )
@@ -88,6 +94,11 @@ class Owned:
         self.workflow, self.namespace = workflow, namespace
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
+        self.fair: str | None = None
+        self.freeing: set[int] = set()
+        """The numbers of steps under a limit that have ended here. Their outcomes are not committed yet."""
+        self.under: frozenset[str] = frozenset()
+        """The limits that the run is under, or a run above it. Its steps take no second place under these."""
         self.undo_n: int | None = None
         """The step of the parent that waits until this run is undone."""
         self.inbox: list[Arrival] = []
@@ -97,10 +108,12 @@ class Owned:
         self.signals_seen: set[int] = set()
         self.mine: set[int] = set()
         """The numbers of the steps that this node's own agent has."""
+        self.asks: set[int] = set()
+        """The numbers of the run's questions to people that have not ended, as far as this node knows."""
         self.published: dict[str, Any] = {}
         self.in_flight = False
-        self.quiet_since = 0.0
-        self.trace: Trace | None = None
+        self.quiet_since = self.begun_at = 0.0
+        self.landmarks: Landmarks | None = None
         """The times at which the run reached its landmarks, if the scheduler follows this run."""
 
     @classmethod
@@ -117,6 +130,9 @@ class Owned:
             workflow=run.workflow,
             namespace=run.namespace,
         )
+        owned.fair, owned.begun_at = run.fair, run.started_at or run.created_at
+        if run.under is not None:
+            owned.under = frozenset(json.loads(run.under))
         owned.undo_n = codec.end_of(run.error).by_n if run.state is RunState.UNDOING else None
         return owned
 

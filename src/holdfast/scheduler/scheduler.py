@@ -8,17 +8,19 @@ refuses the hop, and the run leaves this node's memory.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from holdfast.config import Config
 from holdfast.decider.commands import Turn
 from holdfast.decider.decider import Decider
+from holdfast.decider.heritage import Heritage
 from holdfast.decider.history import hold_note, why_held
 from holdfast.durations import DurationCounts
 from holdfast.environment import StoreClock
@@ -26,6 +28,7 @@ from holdfast.errors import Bug, Drift, HoldfastError, LeaseLost, StoreError, Un
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.log_buffer import LogLimits
 from holdfast.model import (
+    EVENT_PREFIX,
     NewRun,
     Outcome,
     RunRow,
@@ -34,26 +37,40 @@ from holdfast.model import (
     StepKind,
     StepState,
 )
-from holdfast.namespaces import DEFAULT_ONLY, Namespaces, stored
+from holdfast.namespaces import DEFAULT_ONLY, Namespaces, bare, stored
+from holdfast.queues import NO_QUEUE, QueueKey, under
 from holdfast.scheduler.driver import replayed
 from holdfast.scheduler.hops import cancelled_without_code, complete, is_empty
-from holdfast.scheduler.landmarks import TraceSampler
+from holdfast.scheduler.landmarks import LandmarkSampler
 from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
 from holdfast.scheduler.owned_run import Arrival, Owned, Seat, SeatedStep
 from holdfast.scheduler.timers import Timers
 from holdfast.store.answers import Answer, ClaimedRun
 from holdfast.store.bell import Bell
+from holdfast.store.events import EventWait
 from holdfast.store.operations import Close, Hop, NewStep, Op
+from holdfast.store.queues import QueueNumbers
+from holdfast.store.rows import tags_text
 from holdfast.store.schedulers import Schedulers
+from holdfast.store.walk import Turns
+from holdfast.traces import spans_for, trace_of
 from holdfast.workflow.pages import is_page
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflows
+
+if TYPE_CHECKING:
+    from holdfast.spans import Spans
 
 log = logging.getLogger("holdfast.scheduler")
 
 REFUSED_MAX = 5
 """How many hops of one run the store may refuse in this node. One or two refusals are a race. After more than five, the
 run is held, because a person should look."""
+
+AGED_OF = 16
+"""Of so many runs that are claimed one is from those that have waited long, whatever their priority."""
+CONTENDED_S = 0.02
+"""When a scheduler claims again that passed over a limit because another one had it locked."""
 
 Then = Callable[[Any], None]
 """Called with the answer to a write, or with the exception that ended it."""
@@ -69,6 +86,9 @@ class SchedulerHost(Protocol):
         """Record an outcome of this node's agent that is part of no hop."""
 
     def ring(self, bell: Bell) -> None: ...
+
+    def claim_runs_after(self, delay_s: float) -> None:
+        """Claim runs after this time."""
 
     def run_ended(self, run_id: str, close: Close) -> None:
         """React to the end of a run that this node owned."""
@@ -89,6 +109,8 @@ class Scheduler:
         clock: StoreClock,
         config: Config,
         durations: DurationCounts,
+        new_id: Callable[[], str],
+        queues: QueueNumbers,
         only: set[str] | None = None,
         namespaces: Namespaces = DEFAULT_ONLY,
     ) -> None:
@@ -97,6 +119,7 @@ class Scheduler:
         self._store, self._node = store, node
         self._submit, self._record, self._ring = host.submit, host.record, host.ring
         self._run_ended, self._updates_answered = host.run_ended, host.updates_answered
+        self._claim_after = host.claim_runs_after
         self._workflows, self._seat, self._namespaces = workflows, seat, namespaces
         self._clock, self._config = clock, config
         self._log_limits = LogLimits.of(config.logs_level, config.logs_max_bytes)
@@ -106,16 +129,28 @@ class Scheduler:
         self.joining: set[str] = set()
         """Runs in memory that wait for a run which may have another parent, or none."""
         self.joins_due = False
-        self._issuing = Issuing(LaneNumbers(store), seat, clock, config, self.timers.set)
+        self.unlooked: set[EventWait] = set()
+        """Waits for events that have begun here, and for which nobody has looked yet for what came before."""
+        self._renewed: set[str] = set()
+        """Runs that have continued as new since the store was last asked for signals. Its answer may be from before that:
+        it lacks older signals that the code had not waited for, and that are to be delivered again."""
+        self._queues = queues
+        self._turns, self._owed = Turns(), 0.0
+        self._issuing = Issuing(
+            LaneNumbers(store), queues, seat, clock, config, self.timers.set, new_id=new_id
+        )
         self.closing = False
         self._behind = False
         """True if the last read of undelivered outcomes did not get all of them. The scheduler reads again when it has
         committed some of those it got."""
         self._refused: dict[str, int] = {}
-        self._traces = TraceSampler(clock, config.rests_per_s)
+        self._sampler = LandmarkSampler(clock, config.rests_per_s)
+        self._spans = spans_for(config)
         self._tasks: set[asyncio.Future[None]] = set()
         self._being_held: list[Owned] = []
         """Runs that left memory because they are to be held, and for which the store has not answered yet."""
+        self._any_delayed = True
+        """There are runs that are to begin later, as far as this scheduler knows. At first it looks."""
         self._unsubmitted: list[Hop] = []
         """Hops that wait for the number of a lane."""
 
@@ -128,8 +163,10 @@ class Scheduler:
     def begin(self, run: NewRun, then: Then) -> bool:
         """Start a run here, with its first steps in the same commit. False if it must be started another way."""
         workflow = self._workflows.get((run.workflow, run.version))
-        if workflow is None or self.room <= 0 or run.id in self.runs:
+        if workflow is None or self.room <= 0 or run.id in self.runs or run.begins_later:
             return False
+        if run.queue is not NO_QUEUE or workflow.limits is not None or run.is_due:
+            return False  # it waits for its turn, or has something to write that most runs have not
         at = self._clock.now()
         deadline = None if run.timeout_s is None else at + run.timeout_s
         decider = Decider(
@@ -143,6 +180,7 @@ class Scheduler:
             fence=1,
             on_bug=self._config.on_bug,
             is_child=run.parent_id is not None,
+            tags=tags_text(run),
         )
         owned = Owned(
             run.id,
@@ -154,7 +192,8 @@ class Scheduler:
             workflow=run.workflow,
             namespace=run.namespace,
         )
-        owned.trace = self._traces.follow(run.workflow, started_at=at)
+        owned.begun_at = at
+        owned.landmarks = self._sampler.follow(run.workflow, started_at=at)
         try:
             decider.begin()
         except (Drift, Bug):
@@ -178,7 +217,23 @@ class Scheduler:
         only = None if self._only is None else sorted(self._only - self.runs.keys())
         if only == []:
             return 0
-        claimed = await self._store.claim_runs(self._node, await self._codes(), limit, only)
+        turns = self._turns if self._queues.exist else None
+        claimed: list[ClaimedRun] = []
+        if aged := min(limit, int(self._owed)):
+            self._owed -= aged
+            codes = await self._codes()
+            with self._turns.for_the_aged(self._config.age_s):
+                claimed = await self._store.claim_runs(self._node, codes, aged, only, self._turns)
+        if len(claimed) < limit:
+            claimed += await self._store.claim_runs(
+                self._node, await self._codes(), limit - len(claimed), only, turns
+            )
+        self._owed = min(limit, self._owed + limit / AGED_OF) if len(claimed) == limit else 0.0
+        if turns is not None:
+            if turns.is_contended:
+                self._claim_after(CONTENDED_S)
+            if turns.again_at is not None:
+                self._claim_after(max(0.001, turns.again_at - self._clock.now()))
         for item in claimed:
             await self._adopt(item)
         return len(claimed)
@@ -206,6 +261,8 @@ class Scheduler:
     async def _adopt(self, claimed: ClaimedRun) -> None:
         """Replay a claimed run, and deliver the outcomes and signals that wait for it."""
         run = claimed.run
+        if run.under is None and run.fence == 1 and await self._sent_to_its_queue(claimed):
+            return
         try:
             published = json.loads(run.published or "{}")
             decider = await replayed(claimed, self._workflows, self._store, self._clock.now(), self._config)
@@ -234,7 +291,7 @@ class Scheduler:
             await self._add_children(run.id)
         if run.state is RunState.RUNNING and not is_page(run.input):
             whole = run.started_at if run.generation == 1 and run.goes_on_from is None else None
-            owned.trace = self._traces.follow(
+            owned.landmarks = self._sampler.follow(
                 run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
         self.runs[run.id] = owned
@@ -243,13 +300,32 @@ class Scheduler:
                 self.timers.set(op.ready_at, run.id, n)
             elif op.joins:
                 self.joining.add(run.id)
+            elif op.kind is StepKind.SIGNAL and op.name.startswith(EVENT_PREFIX):
+                self._look_soon([EventWait(run.id, op.name)])
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
                 owned.arrive(step.outcome)
+            elif step.kind is StepKind.ASK and step.state is StepState.WAITING:
+                owned.asks.add(step.n)
         for signal in claimed.signals:
             if signal.delivered_seq is None:
                 owned.arrive(signal)
         self._advance(owned, claimed)
+
+    async def _sent_to_its_queue(self, claimed: ClaimedRun) -> bool:
+        """True if a run has limits and was started by somebody who does not have its code: a server, or a schedule. It is
+        pending again, in the queue where it belongs."""
+        run = claimed.run
+        workflow = self._workflows.get((run.workflow, run.version))
+        if workflow is None or workflow.limits is None or claimed.steps or run.state is not RunState.RUNNING:
+            return False
+        limits = workflow.limits.filled(run.namespace, run.fair, run.input)
+        fair = "" if run.fair is None else stored(run.namespace, run.fair)
+        (queue,) = await self._queues.number([QueueKey(fair, limits)])
+        queue = msgspec.structs.replace(queue, under=under(limits))
+        if await self._store.queue_run(run.id, run.fence, queue):
+            self._ring(Bell.RUNS)
+        return True
 
     async def _hold(self, run: RunRow, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
@@ -308,6 +384,11 @@ class Scheduler:
         if owned := self.runs.get(run_id):
             owned.mine.add(n)
 
+    def note_freeing(self, run_id: str, n: int) -> None:
+        """Note that a step under a limit has ended here. Others may begin when the hop that says so is committed."""
+        if owned := self.runs.get(run_id):
+            owned.freeing.add(n)
+
     def forget_lease(self, run_id: str, n: int) -> None:
         """Note that this node's agent no longer has this step. The outcome will come from the store."""
         if owned := self.runs.get(run_id):
@@ -318,6 +399,7 @@ class Scheduler:
         """Deliver what others recorded for the runs in memory. Return for how many runs there was something."""
         if not self.runs:
             return 0
+        self._renewed.clear()
         found = await self._store.undelivered(self._node, self._config.claim_max)
         touched: dict[str, Owned] = {}
         for outcome in found.steps:
@@ -334,7 +416,7 @@ class Scheduler:
         self._behind = len(found.steps) >= self._config.claim_max
         for signal in found.signals:
             owned = self.runs.get(signal.run_id)
-            if owned is not None and owned.arrive(signal):
+            if owned is not None and signal.run_id not in self._renewed and owned.arrive(signal):
                 touched[signal.run_id] = owned
         for owned in touched.values():
             self._advance(owned)
@@ -361,12 +443,19 @@ class Scheduler:
         return fired
 
     async def fire_sleeping(self) -> int:
-        """Record the due timers of runs that are in nobody's memory, so that the runs can be claimed."""
-        return await self._store.fire_timers(self._config.claim_max)
+        """Record the due timers of runs that are in nobody's memory, and admit the runs that were to begin later and
+        whose time has come, so that the runs can be claimed."""
+        fired = await self._store.fire_timers(self._config.claim_max)
+        if self._any_delayed:
+            fired += await self._store.admit_runs(self._config.claim_max)
+        return fired
 
     async def next_sleeping(self) -> float | None:
-        """Return when the earliest timer of a run that is in nobody's memory comes due."""
-        return await self._store.next_timer()
+        """Return in how many seconds there is something to do about a run that is in nobody's memory: its timer comes due,
+        or it may begin."""
+        start, timer = await self._store.next_start(), await self._store.next_timer()
+        self._any_delayed = start is not None
+        return min((left_s for left_s in (start, timer) if left_s is not None), default=None)
 
     def look_at_joins(self) -> None:
         """Make the loop call `answer_joins` soon: a run has ended, and a run in memory here may have joined it."""
@@ -426,6 +515,8 @@ class Scheduler:
     async def learn_lanes(self) -> None:
         """Get the lane numbers of all declared steps, so that issuing a step needs no question to the store."""
         await self._issuing.lanes.learn(self._namespaces)
+        if not self._queues.exist:
+            self._queues.exist = await self._store.any_queue()
 
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
         """Add to the hop what the code did, and submit it."""
@@ -445,10 +536,11 @@ class Scheduler:
                 then(Answer.ACCEPTED)
             return
         owned.in_flight = True
-        if self._issuing.unnumbered:
+        if self._issuing.unnumbered or self._issuing.unqueued:
             rows, self._issuing.unnumbered = self._issuing.unnumbered, []
+            queued, self._issuing.unqueued = self._issuing.unqueued, []
             self._unsubmitted.append(hop)
-            self._soon(self._number(rows, owned, hop, seated, then))
+            self._soon(self._number(rows, queued, owned, hop, seated, then))
             return
         self._submit(hop, partial(self._committed, owned, hop, seated, then))
 
@@ -468,17 +560,20 @@ class Scheduler:
     async def _number(
         self,
         rows: list[tuple[NewStep, Step[Any, Any], str]],
+        queued: list[tuple[NewStep | NewRun, QueueKey]],
         owned: Owned,
         hop: Hop,
         seated: list[SeatedStep],
         then: Then | None,
     ) -> None:
-        """Submit a hop with steps whose lanes have no number here yet, as soon as they have."""
+        """Submit a hop with steps or children whose lanes or queues have no number here yet, as soon as they have."""
         try:
             lanes = self._issuing.lanes
             await lanes.number((step, namespace) for _, step, namespace in rows)
             for row, step, namespace in rows:
                 row.lane = lanes.numbers[lane_key(step, namespace)]
+            if queued:
+                await self._issuing.number_queues(hop, queued, owned.under)
         except Exception as error:  # noqa: BLE001  if the hop got no answer, the run would stand still
             # The code has gone on, and nothing of that is written. The node that claims the run next replays it.
             self._evict(owned, error, seated)
@@ -514,10 +609,12 @@ class Scheduler:
             owned.pending.discard(outcome.n)
         if self._behind and any(outcome.fence is None for outcome in hop.outcomes):
             self._ring(Bell.OUTCOMES)
+        if owned.freeing:
+            self._ring_freed(owned, hop)
         if seated and self._seat is not None:
             self._seat.begin(seated)
-        if len(seated) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
-            self._ring(Bell.STEPS)
+        if len(seated) < len(hop.issued):
+            self._issued_for_others(hop)
         if hop.children or hop.child_undos:
             self._children_asked(owned, hop)
         if hop.sends or hop.cancelled:
@@ -525,10 +622,7 @@ class Scheduler:
         if hop.replies:
             self._updates_answered()
         if hop.dropped:
-            self._ring(Bell.CANCELS)
-            if self._seat is not None:
-                self._seat.stop(owned.run_id, list(hop.dropped))
-            owned.mine.difference_update(hop.dropped)
+            self._stop_dropped(owned, hop)
         if hop.close is not None:
             self._closed(owned, hop.close)
         elif hop.next_input is not None:
@@ -546,6 +640,48 @@ class Scheduler:
             self._advance(owned)
         else:
             self._mark_quiet(owned)
+
+    def _issued_for_others(self, hop: Hop) -> None:
+        """React to steps that no agent of this process has begun: agents may claim them, or an event may have come that
+        the run waits for."""
+        if any(step.state is StepState.READY for step in hop.issued):
+            self._ring(Bell.STEPS)
+        self._look_soon(
+            [
+                EventWait(hop.run_id, step.name)
+                for step in hop.issued
+                if step.kind is StepKind.SIGNAL and step.name.startswith(EVENT_PREFIX)
+            ]
+        )
+
+    def _look_soon(self, waits: list[EventWait]) -> None:
+        """Look for events that came before these waits. If this process dies before it has looked, whoever owns the run
+        next does, and so does the leader."""
+        if waits:
+            self.unlooked.update(waits)
+            self._ring(Bell.OUTCOMES)
+
+    async def look_for_events(self) -> None:
+        """Send runs what came since they began and before they waited for it."""
+        waits = list(itertools.islice(self.unlooked, self._config.claim_max))
+        if waits:
+            found = await self._store.catch_up(waits)
+            self.unlooked.difference_update(waits)
+            if found or self.unlooked:
+                self._ring(Bell.OUTCOMES)
+
+    def _stop_dropped(self, owned: Owned, hop: Hop) -> None:
+        self._ring(Bell.CANCELS)
+        if self._seat is not None:
+            self._seat.stop(owned.run_id, list(hop.dropped))
+        owned.mine.difference_update(hop.dropped)
+
+    def _ring_freed(self, owned: Owned, hop: Hop) -> None:
+        """Let everybody claim steps if this hop has ended one under a limit."""
+        ended = owned.freeing.intersection([outcome.n for outcome in hop.outcomes])
+        if ended:
+            owned.freeing -= ended
+            self._ring(Bell.STEPS)
 
     def _children_asked(self, owned: Owned, hop: Hop) -> None:
         if self._only is not None:
@@ -571,14 +707,25 @@ class Scheduler:
         self._ring(Bell.RUNS)
 
     def _closed(self, owned: Owned, close: Close) -> None:
-        if owned.trace is not None and close.state is RunState.SUCCEEDED:
-            owned.trace.count(self._durations, close.at)
+        if owned.landmarks is not None and close.state is RunState.SUCCEEDED:
+            owned.landmarks.count(self._durations, close.at)
+        if self._spans is not None:
+            self._trace_end(self._spans, owned, close)
         self._leave(owned)
         if self._only is not None:
             self._only.discard(owned.run_id)
         if close.parent_id is not None:
             self._ring(Bell.OUTCOMES)
+        if owned.under:
+            self._ring(Bell.RUNS)  # there is room for another one
         self._run_ended(owned.run_id, close)
+
+    def _trace_end(self, spans: Spans, owned: Owned, close: Close) -> None:
+        """Make the span of a run that has ended, now that this is committed."""
+        name, generation = bare(owned.workflow), owned.generation
+        attributes: dict[str, str | int] = {"holdfast.run": owned.run_id, "holdfast.workflow": name}
+        attributes |= {"holdfast.state": str(close.state), "holdfast.generation": generation}
+        spans.ended(trace_of(owned.decider.tags), f"run {name}", attributes, owned.begun_at, close.at)
 
     def _continue(self, owned: Owned, hop: Hop) -> None:
         """Begin the next generation of a run that continues as new."""
@@ -598,7 +745,7 @@ class Scheduler:
             generation=owned.generation,
             base_n=base_n,
             deadline=deadline,
-            inherited=inherited,
+            heritage=Heritage(owned.run_id, inherited),
             payload_max=old.payload_max,
             log_limits=old.log_limits,
             fence=owned.fence,
@@ -610,7 +757,8 @@ class Scheduler:
         owned.pending.clear()
         owned.signals_seen.clear()
         owned.mine.clear()
-        owned.trace = None
+        owned.landmarks = None
+        self._renewed.add(owned.run_id)
         self._ring(Bell.OUTCOMES)
         try:
             owned.decider.begin()

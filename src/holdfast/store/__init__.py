@@ -6,6 +6,7 @@ renews a lease.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -38,8 +39,11 @@ def dialect_of(url: str) -> ModuleType:
 
 
 def open_store(url: str, environment: Environment, config: Config | None = None) -> Store:
-    """Return the store at `url`. It is not connected yet: call `await store.open()`."""
+    """Return the store at `url`, sealed with the keys of this process if it has any. It is not connected yet: call
+    `await store.open()`."""
     from holdfast.config import DEFAULT  # noqa: PLC0415  a heart needs the dialect alone
+    from holdfast.keyring import keys_here  # noqa: PLC0415
     from holdfast.store.store import Store  # noqa: PLC0415
 
-    return Store(dialect_of(url).open_database(url, environment, config or DEFAULT))
+    keys = keys_here(os.environ, environment.secret)
+    return Store(dialect_of(url).open_database(url, environment, config or DEFAULT), keys)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.actor import Actor, entry, way
 from holdfast.errors import RunError
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, ActOptions, ActRow, ActRun, ActState, ActVerb, Fate, RunRow, RunState
@@ -158,7 +159,8 @@ class Acts(CarriedActs):
     @statement
     async def plan_act(self, session: Session, new: NewAct) -> None:
         options = msgspec.json.encode(new.options).decode()
-        await session.run(Verb.plan_act, new.id, new.verb, new.actor, new.note, options, new.namespace)
+        values = (new.id, new.verb, new.actor, new.note, options, new.namespace, *way(new.actor))
+        await session.run(Verb.plan_act, *values)
 
     @transaction
     async def add_act_runs(self, session: Session, act_id: str, runs: Sequence[tuple[str, str, int]]) -> int:
@@ -183,7 +185,7 @@ class Acts(CarriedActs):
         if fence is not None:
             act = _act_of(await session.row(Verb.act, act_id))
             note = f"act {act_id} on {act.runs} runs begun"
-            await session.each(Verb.journal_add, [(act.actor, act.verb, None, None, note)])
+            await session.each(Verb.journal_add, [entry(_actor(act), act.verb, None, None, note)])
         return fence
 
     @transaction
@@ -193,8 +195,13 @@ class Acts(CarriedActs):
         stopped = bool(await session.run(Verb.stop_act, act_id))
         if stopped and before is not None:
             note = f"act {act_id} stopped"
-            await session.each(Verb.journal_add, [(actor, _act_of(before).verb, None, None, note)])
+            await session.each(Verb.journal_add, [entry(actor, _act_of(before).verb, None, None, note)])
         return stopped
+
+
+def _actor(act: ActRow) -> Actor:
+    """Return who made the plan, and how they had come."""
+    return Actor(act.actor, act.via, act.request)
 
 
 class _Deed(NamedTuple):
@@ -207,7 +214,7 @@ class _Deed(NamedTuple):
     @classmethod
     def of(cls, act: ActRow, new_id: Any) -> _Deed:
         options = msgspec.json.decode(act.options, type=ActOptions)
-        return cls(act, options, Cause(act.actor, act.note, new_id, act.id))
+        return cls(act, options, Cause(_actor(act), act.note, new_id, act.id))
 
     async def on(self, session: Session, planned: Row) -> tuple[Fate, str]:
         """Act on a run, unless it has changed since the plan was made. Return its fate, and what the act shows about

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.model import Alert, Delivery, NewAlert
+from holdfast.actor import entry
+from holdfast.model import Alert, AlertKind, Delivery, DueRun, DueStep, NewAlert, RunState, StepState
 from holdfast.store.answers import FailureNote, Late, Route, Sending
-from holdfast.store.database import Part, Session, leading, look, transaction
+from holdfast.store.database import Part, Row, Session, leading, look, transaction
 from holdfast.store.leader import Leases
 from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
@@ -31,6 +32,11 @@ class LeaderAlerts(Part):
         await session.each(Verb.forget_failures, [(one,) for one in looked_at])
         await session.each(Verb.raise_alerts, [alert_row(alert) for alert in alerts])
         return True
+
+    @look
+    async def open_kinds(self, session: Session) -> set[str]:
+        """Return the kinds of which there is an open alert."""
+        return {kind for (kind,) in await session.rows(Verb.open_kinds, sorted(AlertKind))}
 
     @look
     async def open_alerts_of(self, session: Session, kind: str, after: int, limit: int) -> list[Alert]:
@@ -69,6 +75,53 @@ class LeaderAlerts(Part):
         deliver something to it, if longer than `bound_s`. At most `rows_max` outcomes, signals and timers each are
         looked at."""
         return [Late(*row) for row in await session.rows(Verb.late_wakes, bound_s, rows_max, limit)]
+
+    async def any_promised(self) -> bool:
+        """True if something open was promised to end at some time."""
+        return await self._any(Verb.any_promised)
+
+    @look
+    async def promised_runs(self, session: Session, after: tuple[float, str], limit: int) -> list[DueRun]:
+        """Return open runs that were promised to end at some time, those that are due first, from `after` (due_at, id) on."""
+        return [_due_run(row) for row in await session.rows(Verb.promised_runs, *after, limit)]
+
+    @look
+    async def promised_runs_of(self, session: Session, ids: Sequence[str]) -> list[DueRun]:
+        """Return those of these runs that are open and were promised to end at some time."""
+        return [_due_run(row) for row in await session.rows(Verb.promised_runs_of, list(ids))]
+
+    @look
+    async def promised_steps(
+        self, session: Session, after: tuple[float, str, int], limit: int
+    ) -> list[DueStep]:
+        """Return open steps that were promised to end at some time, those that are due first, from `after` (due_at, run_id,
+        n) on."""
+        return [_due_step(row) for row in await session.rows(Verb.promised_steps, *after, limit)]
+
+    @look
+    async def promised_steps_of(self, session: Session, steps: Sequence[tuple[str, int]]) -> list[DueStep]:
+        """Return those of these steps (run_id, n) that are open and were promised to end at some time."""
+        ids, numbers = [one[0] for one in steps], [one[1] for one in steps]
+        return [_due_step(row) for row in await session.rows(Verb.promised_steps_of, ids, numbers)]
+
+    @leading(0)
+    async def raise_late(self, session: Session, alerts: Sequence[tuple[NewAlert, int | None]]) -> int:
+        """Raise these alerts about runs and steps (n) that are late. One about what has ended meanwhile is left out, and so is
+        one that is open already. Return how many were raised."""
+        return await session.each(
+            Verb.raise_late,
+            [(one.kind, one.level, one.key, one.run_id, n, one.message) for one, n in alerts],
+        )
+
+
+def _due_run(row: Row) -> DueRun:
+    run_id, workflow, state, *rest = row
+    return DueRun(run_id, workflow, RunState(state), *rest)
+
+
+def _due_step(row: Row) -> DueStep:
+    run_id, n, key, name, state, *rest = row
+    return DueStep(run_id, n, key, name, StepState(state), *rest)
 
 
 class OutboxAlerts(Leases):
@@ -162,5 +215,7 @@ class Alerts(LeaderAlerts, OutboxAlerts):
         cleared = await session.all(Verb.clear_alerts, [(alert_id,)])
         if not cleared:
             return False
-        await session.each(Verb.journal_add, [(actor, "clear", cleared[0][0], None, f"alert {alert_id}")])
+        await session.each(
+            Verb.journal_add, [entry(actor, "clear", cleared[0][0], None, f"alert {alert_id}")]
+        )
         return True

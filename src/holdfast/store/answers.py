@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
@@ -107,6 +108,17 @@ class ClaimedStep(msgspec.Struct, gc=False):
     throttled: int = 0
     effect: str | None = None
     """Its `here.key`, if it comes from an earlier run that this run is the retry of."""
+    adapts: tuple[int, ...] = ()
+    """The adaptive limits that it is under. This is no column: the claim knows it."""
+
+    not_columns: ClassVar[frozenset[str]] = frozenset({"adapts"})
+
+
+class ClaimedRequest(ClaimedStep, gc=False):
+    """The request for a callback that this node's agent now has."""
+
+    callback: str = ""
+    """Where another system posts the result. Empty if nobody has said where servers are reached."""
 
 
 class Probes(msgspec.Struct):
@@ -203,6 +215,44 @@ class Remedy(msgspec.Struct, frozen=True):
         """True if the step fails or goes into quarantine. Then the attempt's error becomes the step's error, and a
         person is notified."""
         return self.state is StepState.FAILED or self.quarantine is not None
+
+
+class Duties(msgspec.Struct, frozen=True, gc=False):
+    """What there is for the leader to do. A time is when something is due next, None if nothing waits for its time. The others
+    are true if there is anything to look at."""
+
+    now: float
+    schedule_at: float | None
+    part_at: float | None
+    """When a time of a composed trigger comes."""
+    occasion_at: float | None
+    """When an occasion ends."""
+    ask_at: float | None
+    callback_at: float | None
+    overdue: bool | None = None
+    """Attempts that their agents have not ended in time."""
+    breakers: bool | None = None
+    """Breakers that are not closed, or have seen failures lately."""
+    fires: bool | None = None
+    """Fires whose runs are open, and backfills."""
+    twins: bool | None = None
+    failures: bool | None = None
+    acts: bool | None = None
+    quarantine: bool | None = None
+    limits: bool | None = None
+    """Adaptive limits."""
+    signals: bool | None = None
+    """Signals that are not delivered."""
+    promises: bool | None = None
+    """Open runs and steps that were promised to end at some time."""
+    waits: bool | None = None
+    """Waits for events."""
+    declared: bool | None = None
+    """Schedules and triggers that code declares."""
+
+    def is_due(self, *times: float | None) -> bool:
+        """True if one of these times has come."""
+        return any(at is not None and at <= self.now for at in times)
 
 
 class Reclaimed(msgspec.Struct):

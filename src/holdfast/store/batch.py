@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.actor import entry
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import ChildUndo, Failure, LogPart, NewRun, Outcome, RunState, StepState
+from holdfast.model import AskState, ChildUndo, Failure, LogPart, NewAsk, NewRun, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.children import (
     CANCEL_KEY,
@@ -53,8 +54,15 @@ ORDER = (
     (Verb.answer_updates, True),
     (Verb.end_waits, True),
     (Verb.drop_steps, False),
+    (Verb.begin_callbacks, False),
+    (Verb.add_asks, True),
+    (Verb.add_ask_people, True),
+    (Verb.end_asks, False),
+    (Verb.close_ask_people, False),
     (Verb.cancel_children, False),
     (Verb.name_effects, False),
+    (Verb.place_steps, False),
+    (Verb.promise_steps, False),
     (Verb.send_signals, False),
     (Verb.note_runs, False),
     (Verb.end_child_steps, False),
@@ -81,6 +89,7 @@ ORDER = (
 change one row."""
 SHARED_STEPS = (
     Verb.drop_steps,
+    Verb.begin_callbacks,
     Verb.end_child_steps,
     Verb.retry_steps,
     Verb.quarantine_steps,
@@ -101,6 +110,7 @@ class Batch:
         self.recorded: Rows = []
         self.delivered: Rows = []
         self.issued: Rows = []
+        self.queued: Rows = []
         self.closed: Rows = []
         self._logged: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._more: dict[Verb, Rows] = {}
@@ -145,16 +155,35 @@ class Batch:
             else:
                 self._record(run_id, outcome)
         for step in hop.issued:
-            self.issued.append(_issued_row(run_id, step))
+            if step.queue is None:
+                self.issued.append(_issued_row(run_id, step))
+            else:
+                self.queued.append((*_issued_row(run_id, step), *step.queue.columns))
         if close is not None:
             if hop.begin is None:  # otherwise the row of the new run is inserted as closed
                 self.closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
             self._add_close(hop)
-        if hop.signals or hop.set_aside or hop.ended or hop.dropped or hop.sends:
+        if (
+            hop.signals
+            or hop.set_aside
+            or hop.ended
+            or hop.dropped
+            or hop.sends
+            or hop.begun_waits
+            or hop.promised
+        ):
             self._add_waits(hop)
         for seq, answer, reply, at in hop.replies:
             self._add(Verb.answer_updates, (run_id, seq, answer, reply, at))
-        if hop.children or hop.cancelled or hop.effects or hop.child_undos:
+        if (
+            hop.children
+            or hop.cancelled
+            or hop.effects
+            or hop.placed
+            or hop.child_undos
+            or hop.asks
+            or hop.withdrawn
+        ):
             self._add_family(hop)
         if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
             self._add(Verb.note_runs, (run_id, hop.progress, hop.published, hop.kept_n or 0))
@@ -230,8 +259,12 @@ class Batch:
             self._add(Verb.end_waits, (run_id, *wait))
         for n in sorted(hop.dropped):
             self._add(Verb.drop_steps, (run_id, n))
+        for n in hop.begun_waits:
+            self._add(Verb.begin_callbacks, (run_id, n))
         for send in hop.sends:
             self._add(Verb.send_signals, (send.run_id, send.name, send.key, send.payload))
+        for n, due_s in hop.promised:
+            self._add(Verb.promise_steps, (run_id, n, due_s))
 
     def _add_family(self, hop: Hop) -> None:
         self._children += hop.children
@@ -241,6 +274,19 @@ class Batch:
             self._add(Verb.cancel_children, (hop.run_id, n, CANCEL_KEY, payload))
         for n, effect in hop.effects:
             self._add(Verb.name_effects, (hop.run_id, n, effect))
+        for n, seq in hop.placed:
+            self._add(Verb.place_steps, (hop.run_id, n, seq))
+        if hop.asks or hop.withdrawn:
+            self._add_asks(hop)
+
+    def _add_asks(self, hop: Hop) -> None:
+        for ask in hop.asks:
+            self._add(Verb.add_asks, ask_values(hop.run_id, ask))
+            for who in ask.who:
+                self._add(Verb.add_ask_people, (ask.id, who, "asked", 0))
+        for n in sorted(hop.withdrawn):
+            self._add(Verb.end_asks, (hop.run_id, n, AskState.WITHDRAWN))
+            self._add(Verb.close_ask_people, (hop.run_id, n))
 
     def _add_generation(self, hop: Hop) -> None:
         """Add what a run writes that continues as new. What was logged goes with the history."""
@@ -252,7 +298,9 @@ class Batch:
             self._add(Verb.keep_answers, (hop.run_id,))
         for seq in hop.unread:
             self._add(Verb.unread_signals, (hop.run_id, seq))
-        self._add(Verb.journal_add, ("scheduler", "continue", hop.run_id, None, "the next generation began"))
+        self._add(
+            Verb.journal_add, entry("scheduler", "continue", hop.run_id, None, "the next generation began")
+        )
 
     def _add_step(self, op: StepOp) -> None:
         place = (op.run_id, op.n, op.fence)
@@ -300,6 +348,7 @@ class Batch:
             or self.recorded
             or self.delivered
             or self.issued
+            or self.queued
             or self.closed
             or (self._logged and not self._more)
         )
@@ -350,7 +399,9 @@ class Batch:
     async def _hold(self, session: Session) -> None:
         """Hold the runs of steps whose records the agent's code cannot read. They wait for a person."""
         held = await session.all(Verb.hold_runs, sorted(self._held.items()))
-        await session.each(Verb.journal_add, [("agent", "hold", run_id, None, note) for run_id, note in held])
+        await session.each(
+            Verb.journal_add, [entry("agent", "hold", run_id, None, note) for run_id, note in held]
+        )
         await session.each(Verb.note_failures, [(run_id, 0) for run_id, _ in held])
 
     async def _start(self, session: Session) -> dict[int, Answer]:
@@ -402,9 +453,29 @@ class Batches(Part):
             return Answer.DUPLICATE
         return Answer.FENCED
 
-    async def start_within(self, caller: Transaction, run: NewRun) -> None:
-        """Start a run inside a transaction that the caller has begun on the same database."""
-        await self._database.start_within(caller, run)
+    async def start_within(self, caller: Transaction, run: NewRun) -> str:
+        """Start a run inside a transaction that the caller has begun on the same database. Return the id of the run that
+        takes the start."""
+        return await self._database.start_within(caller, run)
+
+
+def ask_values(run_id: str, ask: NewAsk) -> tuple[Any, ...]:
+    """Return the values of `add_asks`."""
+    return (
+        ask.id,
+        ask.namespace,
+        run_id,
+        ask.n,
+        ask.workflow,
+        ask.question,
+        ask.form,
+        ask.show,
+        ask.quorum,
+        ask.not_by,
+        ask.plan,
+        ask.timeout_s,
+        ask.next_s,
+    )
 
 
 def _place(row: tuple[Any, ...]) -> tuple[str, int]:

@@ -10,12 +10,17 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from holdfast import codec
-from holdfast.errors import Conflict, RunCancelled, UnknownRun, WrongState
+from holdfast.config import DEFAULT
+from holdfast.errors import Conflict, InvalidInput, RunCancelled, UnknownRun, WrongState
 from holdfast.model import UNDO, ChildUndo, NewRun, RunState, StepState
 from holdfast.programs import name_of
 from holdfast.store import retries
+from holdfast.store.answers import Answer
 from holdfast.store.database import Session
+from holdfast.store.gathers import taken
 from holdfast.store.rows import start_row
 from holdfast.store.verbs import Verb
 
@@ -58,10 +63,13 @@ class ChildOutcome(NamedTuple):
 async def start_children(session: Session, children: Sequence[NewRun]) -> None:
     """Start these children. All batches of all nodes start them in the order of their ids, so that two batches cannot
     wait for each other."""
+    gathered = [child for child in children if child.gather is not None]
+    for child in sorted(gathered, key=lambda child: (child.gather and child.gather.key, child.id)):
+        await _gather(session, child)
     left = [
         child
         for child in sorted(children, key=lambda child: (child.id, child.parent_id, child.parent_n))
-        if child.retry_of is None or not await _go_on(session, child)
+        if child.gather is None and (child.retry_of is None or not await _go_on(session, child))
     ]
     while left:
         rows = [start_row(child) for child in left]
@@ -81,6 +89,21 @@ async def start_children(session: Session, children: Sequence[NewRun]) -> None:
         )
         # What is left had an id that was taken a moment ago, and was pruned since.
         left = [child for child in left if child.id not in existing]
+
+
+async def _gather(session: Session, child: NewRun) -> None:
+    """Let a run take a start of a workflow that gathers its starts. The step ends with that run's id."""
+    place = child.parent_id or "", child.parent_n or 0
+    try:
+        found = await taken(session, child, DEFAULT.payload_max_bytes)
+    except InvalidInput as wrong:  # nothing was written
+        outcome = _failed(*place, wrong, child.workflow)
+    else:
+        outcome = _started(replace(child, id=found.run_id))
+        if found.answer is Answer.FENCED:
+            why = f"run {child.id!r} was started with another workflow or input: give the new run another id"
+            outcome = _failed(*place, Conflict(why), child.workflow)
+    await session.each(Verb.end_child_steps, [outcome])
 
 
 async def _end_starts(session: Session, started: Sequence[NewRun]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.store.walk import Turns
+
 LOSSES_NEVER = 2**31 - 1
 """More than any step's number of losses."""
 
@@ -24,6 +26,9 @@ class StepClaim(NamedTuple):
     """If given, only steps of these runs: the node works on no others."""
     probes_of: str | None = None
     """If given, only probes of this breaker. The transaction has locked its row."""
+    turns: Turns | None = None
+    """If given, the claim goes from queue to queue, and remembers here where it stopped. Otherwise it takes only what is
+    in queue 0."""
 
 
 class RunClaim(NamedTuple):
@@ -37,3 +42,6 @@ class RunClaim(NamedTuple):
     """If given, only these runs: the node works on no others."""
     steps_max: int = 2**31 - 1
     """The claim stops when the claimed runs together have this many steps to replay."""
+    turns: Turns | None = None
+    """If given, the claim goes from queue to queue, and remembers here where it stopped. Otherwise it takes only what is
+    in queue 0."""

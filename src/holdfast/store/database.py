@@ -210,8 +210,16 @@ class Database(ABC):
         """Call `heard` for each bell that another process rings, until the returned coroutine function is called."""
 
     @abstractmethod
-    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
-        """Start a run inside a transaction that the caller has begun on the same database."""
+    async def start_within(self, transaction: Transaction, run: NewRun) -> str:
+        """Start a run inside a transaction that the caller has begun on the same database. Return the id of the run that
+        takes the start."""
+
+    @abstractmethod
+    async def work_within(
+        self, transaction: Transaction, act: Callable[[Session], Awaitable[Any]], bells: Sequence[Bell]
+    ) -> None:
+        """Run `act` inside a transaction that the caller has begun on the same database. These bells ring when it is
+        committed, if the database can do that."""
 
 
 class Part:

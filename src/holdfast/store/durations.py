@@ -13,8 +13,11 @@ from holdfast.store.verbs import Verb
 class Durations(Part):
     @statement
     async def add_durations(self, session: Session, counts: Sequence[tuple[str, int, float]]) -> None:
-        """Add the counts of a node: (name, bucket, count)."""
-        await session.each(Verb.add_durations, sorted(counts))
+        """Add the counts of a node: (name, bucket, count). The same bucket may occur several times."""
+        sums: dict[tuple[str, int], float] = {}
+        for name, bucket, count in counts:
+            sums[name, bucket] = sums.get((name, bucket), 0.0) + count
+        await session.each(Verb.add_durations, [(*place, count) for place, count in sorted(sums.items())])
 
     @look
     async def durations(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.actor import way
 from holdfast.breaker import BreakerChange, BreakerLook
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
 from holdfast.namespaces import stored
@@ -12,6 +13,7 @@ from holdfast.store.claims import StepClaim
 from holdfast.store.database import Part, Session, StoreCall, leading, look, transaction
 from holdfast.store.rows import breaker_of, hold_of
 from holdfast.store.verbs import Verb
+from holdfast.store.walk import Turns
 
 _WIDTH = len(Breaker.__struct_fields__)
 
@@ -42,11 +44,17 @@ class AgentGates(SeenGates):
         await session.each(Verb.observe_probes, probes)
 
     async def claim_probes(
-        self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+        self,
+        node: str,
+        name: str,
+        lanes: Sequence[int],
+        limit: int,
+        runs: Sequence[str] | None = None,
+        turns: Turns | None = None,
     ) -> Probes:
         """Claim steps of lanes that depend on `name`, while its breaker is probing. At most as many are claimed as are
         left of the breaker's allowance, which is lowered in the same transaction."""
-        claim = StepClaim(node, lanes, limit, runs=runs, probes_of=name)
+        claim = StepClaim(node, lanes, limit, runs=runs, probes_of=name, turns=turns)
 
         async def take(session: Session) -> list[Probes]:
             row = await session.row(Verb.probing, name)
@@ -164,4 +172,4 @@ def _about(scope: HoldScope, value: str) -> str | None:
 
 
 async def _journal(session: Session, actor: str, verb: str, note: str, about: str | None) -> None:
-    await session.run(Verb.journal_about, actor, verb, about, note.strip(": "))
+    await session.run(Verb.journal_about, actor, verb, about, note.strip(": "), *way(actor))

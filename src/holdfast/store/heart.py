@@ -1,6 +1,6 @@
 """The heart: a small process beside a node that renews the node's lease. So a node does not lose its lease when its
 event loop is blocked or a library does not release the GIL. The node's side is `holdfast.heartbeat`. The `heart` module
-of each dialect knows how to renew.
+of each dialect knows how to renew, and that of `remote` for a node that reaches the store through a server.
 
 On standard input the heart gets its order as one JSON line, and then a line for each sign of life, in which the node
 describes its state. On standard output it writes what became of each renewal. When the node's process is gone, the
@@ -21,8 +21,10 @@ import select
 import signal
 import sys
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from holdfast.environment import Environment
 
@@ -37,6 +39,8 @@ parent after this time is not gone."""
 LOOK_S = 0.002
 """How often to look in that time."""
 READ_BYTES = 65_536
+REMOTE = "holdfast.remote.heart"
+"""The module that renews through a server. It stands above this one, so it is loaded by its name, as dialects are."""
 
 
 class Order(NamedTuple):
@@ -50,6 +54,8 @@ class Order(NamedTuple):
     stall_s: float
     sent: float
     """When the last renewal was sent, on the monotonic clock. All processes of a host share that clock."""
+    headers: dict[str, str] = {}  # noqa: RUF012  nobody changes it
+    """What goes with each request, if the address is that of a server: the token, and the namespace."""
 
 
 class HeartMessage(NamedTuple):
@@ -234,7 +240,8 @@ def watched(pid: int) -> list[int]:
 def renewer(order: Order) -> Renewer:
     from holdfast.store import dialect_of  # noqa: PLC0415  dialects import `Order` and `Renewer` from this module
 
-    opened: Renewer = dialect_of(order.url).open_renewer(order)
+    is_server = urlsplit(order.url).scheme in {"http", "https"}
+    opened: Renewer = (import_module(REMOTE) if is_server else dialect_of(order.url)).open_renewer(order)
     return opened
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.actor import entry
 from holdfast.model import LeaderLease, NewAlert, NodeRow, StepState
-from holdfast.store.answers import LostStep, Reclaimed, Remedy, SeenNode
+from holdfast.store.answers import Duties, LostStep, Reclaimed, Remedy, SeenNode
 from holdfast.store.database import LEADER, Part, Session, leading, look, statement, transaction
 from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
@@ -57,6 +58,13 @@ class Leases(Part):
 
 
 class Leader(Leases):
+    @look
+    async def duties(self, session: Session, grace_s: float, window_s: float) -> Duties:
+        """Return what there is to do. An attempt is overdue `grace_s` after its time, and a breaker looks back over
+        `window_s`."""
+        (row,) = await session.rows(Verb.duties, grace_s, window_s)
+        return Duties(*row)
+
     @look
     async def suspects(self, session: Session) -> list[str]:
         """Return nodes that may be gone: their lease has run out, their process is gone, or they left and still have a
@@ -117,8 +125,8 @@ class Leader(Leases):
         quarantined = sum(one.quarantine is not None for one in remedies)
         if runs or lost or retired:
             note = f"{why}: {runs} runs freed, {len(lost)} steps reclaimed, {failed} of them failed, {quarantined} in quarantine"
-            entry = ("supervisor", "reclaim", None, None, f"node {node}: {note}")
-            await session.each(Verb.journal_add, [entry])
+            said = entry("supervisor", "reclaim", None, None, f"node {node}: {note}")
+            await session.each(Verb.journal_add, [said])
             if retired and seen is not None:
                 await session.each(Verb.raise_alerts, [alert_row(announce(seen, note))])
         return Reclaimed(runs, len(lost), failed, quarantined, retired)
@@ -134,7 +142,9 @@ class Leader(Leases):
         overdue = [LostStep(*row) for row in await session.rows(Verb.overdue_steps, grace_s, limit)]
         now = await session.now()
         await _apply(session, [prescribe(step, now) for step in overdue])
-        entries = [("supervisor", "end_overdue", step.run_id, step.n, "attempt overdue") for step in overdue]
+        entries = [
+            entry("supervisor", "end_overdue", step.run_id, step.n, "attempt overdue") for step in overdue
+        ]
         await session.each(Verb.journal_add, entries)
         return len(overdue)
 
@@ -175,7 +185,10 @@ async def _apply(session: Session, remedies: Sequence[Remedy]) -> None:
     )
     await session.each(
         Verb.journal_add,
-        [("supervisor", "quarantine", one.run_id, one.n, f"{one.fingerprint} {one.place}") for one in poison],
+        [
+            entry("supervisor", "quarantine", one.run_id, one.n, f"{one.fingerprint} {one.place}")
+            for one in poison
+        ],
     )
     failures = [(one.step.run_id, one.step.n) for one in remedies if one.needs_person]
     await session.each(Verb.note_failures, failures)

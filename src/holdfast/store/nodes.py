@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from holdfast.model import Declaration, NodeRow
 from holdfast.store.bell import Bell
 from holdfast.store.database import Part, Session, look, transaction
+from holdfast.store.events import declare_triggers
+from holdfast.store.occasions import declare_composed
 from holdfast.store.origins import Offers
 from holdfast.store.schedules import DeclaredSet, declare_sets
 from holdfast.store.verbs import Verb
@@ -29,6 +31,8 @@ class Nodes(Part):
         lease_s: float,
         declared: Sequence[Declaration] = (),
         sets: Sequence[DeclaredSet] = (),
+        triggers: Sequence[DeclaredSet] = (),
+        composed: Sequence[DeclaredSet] = (),
     ) -> None:
         """Write the node's row, with a lease that begins now, and what its code declares. A node whose code has changed
         may register again. Its lease stays as it is then.
@@ -37,7 +41,8 @@ class Nodes(Part):
         `origins`).
         """
         self._database.processes.take(node)
-        await self._register(node, (host, pid, roles, offers, capacity, lease_s), declared, sets)
+        columns = (host, pid, roles, offers, capacity, lease_s)
+        await self._register(node, columns, declared, sets, triggers, composed=composed)
 
     @transaction
     async def _register(
@@ -47,10 +52,17 @@ class Nodes(Part):
         columns: tuple[str, int, str, str, int, float],
         declared: Sequence[Declaration],
         sets: Sequence[DeclaredSet],
+        triggers: Sequence[DeclaredSet],
+        *,
+        composed: Sequence[DeclaredSet],
     ) -> None:
         offers = Offers.read(columns[3])
+        if offers.code or triggers or composed:
+            await session.in_turn()
         await declare(session, self._database.processes, node, offers, declared)
         await declare_sets(session, sets)
+        await declare_triggers(session, triggers)
+        await declare_composed(session, composed)
         await session.run(Verb.register, node, *columns, offers.code)
 
     @property
@@ -58,6 +70,11 @@ class Nodes(Part):
         """The URL at which other processes of this host find this store. None if the store is in this process's
         memory."""
         return self._database.shared_url
+
+    @property
+    def heart_headers(self) -> dict[str, str]:
+        """What a heart sends along with each renewal. Only a server asks for something."""
+        return {}
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         """Renew the node's lease. Return the store's time, or None if the node was reclaimed. This never waits for the

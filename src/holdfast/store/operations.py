@@ -14,6 +14,7 @@ from holdfast.model import (
     ChildUndo,
     Failure,
     LogPart,
+    NewAsk,
     NewRun,
     NewSignal,
     Outcome,
@@ -21,6 +22,7 @@ from holdfast.model import (
     StepKind,
     StepState,
 )
+from holdfast.queues import Queue
 
 # `gc=False` is for classes of which there are thousands of objects at once. They never form cycles, so the garbage
 # collector need not look at them.
@@ -44,6 +46,8 @@ class NewStep(msgspec.Struct, gc=False):
     digest: bytes | None = None
     retry: str | None = None
     after_seq: int = 0
+    queue: Queue | None = None
+    """Its queue, if it has one."""
 
 
 class Close(msgspec.Struct):
@@ -92,9 +96,15 @@ class Hop(msgspec.Struct, gc=False):
     effects: Sequence[tuple[int, str]] = ()
     """(n, `here.key`) of those issued steps that may have had their effect in an earlier run, which this run is the
     retry of."""
+    placed: Sequence[tuple[int, int]] = ()
+    """(n, place in the history) of steps whose results were set in a fork before its code asked for them: where it asked."""
+    promised: Sequence[tuple[int, float]] = ()
+    """(n, seconds) of those issued steps that were promised to end within this time."""
     dropped: Sequence[int] = ()
     """n of steps that the code no longer waits for. They are cancelled if they have not ended, and are never
     delivered."""
+    begun_waits: Sequence[int] = ()
+    """n of callbacks whose time begins with this hop."""
     sends: Sequence[NewSignal] = ()
     children: Sequence[NewRun] = ()
     """Runs to start for steps of this hop. If another run has the id, the step joins that run or fails."""
@@ -116,6 +126,10 @@ class Hop(msgspec.Struct, gc=False):
     """Steps up to this n are never undone from now on."""
     child_undos: Sequence[ChildUndo] = ()
     """Children to undo, each for a step of this hop."""
+    asks: Sequence[NewAsk] = ()
+    """Questions to people, each of a step of this hop."""
+    withdrawn: Sequence[int] = ()
+    """Those of the dropped steps that are questions to people. If they are open, nobody can answer them any more."""
     park: bool = False
     """The run leaves the owner's memory: it has no owner then, and a higher fence."""
     logs: Sequence[LogPart] = ()

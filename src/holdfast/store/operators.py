@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.actor import entry
 from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState
 from holdfast.store.answers import Answer
@@ -123,7 +124,7 @@ class Cause(NamedTuple):
     async def journal(
         self, session: Session, verb: str, run_id: str, words: str, n: int | None = None
     ) -> None:
-        await session.each(Verb.journal_add, [(self.actor, verb, run_id, n, self.said(words))])
+        await session.each(Verb.journal_add, [entry(self.actor, verb, run_id, n, self.said(words))])
 
 
 # Each of these acts on one run, whose row is locked. If it raises, it has changed nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.actor import entry
 from holdfast.model import Poison, Quarantined
 from holdfast.store.database import Part, Session, leading, look, transaction
 from holdfast.store.verbs import Verb
@@ -34,7 +35,7 @@ class LeaderQuarantine(Part):
         stuck = [row[0] for row in await session.rows(Verb.stick_runs, still)]
         note = "the run waits for nothing but steps in quarantine"
         await session.each(
-            Verb.journal_add, [("supervisor", "stick", run_id, None, note) for run_id in stuck]
+            Verb.journal_add, [entry("supervisor", "stick", run_id, None, note) for run_id in stuck]
         )
         return len(stuck)
 
@@ -102,6 +103,6 @@ async def resolve(
     await session.each(Verb.forget_quarantined, done)
     await session.run(Verb.unstick_quarantined, runs)
     fingerprints = {(row[0], row[1]): row[2] for row in found}
-    entries = [(actor, act, run, n, f"{fingerprints[run, n]} {note}".rstrip()) for run, n in done]
+    entries = [entry(actor, act, run, n, f"{fingerprints[run, n]} {note}".rstrip()) for run, n in done]
     await session.each(Verb.journal_add, entries)
     return len(done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -84,13 +85,36 @@ class Reads(Part):
     @long_look
     async def runs_by_state(self, session: Session, namespace: str | None = None) -> dict[str, int]:
         """Return how many runs of this namespace, or of the whole store, are in each state."""
-        return dict(await session.rows(Verb.runs_by_state, namespace))
+        found: Counter[str] = Counter()
+        for _, state, count in await session.rows(Verb.runs_by_state, namespace):
+            found[state] += count
+        return dict(found)
+
+    @look
+    async def runs_by_namespace(self, session: Session) -> dict[str, dict[str, int]]:
+        """Return for each namespace how many runs are in each state."""
+        found: dict[str, dict[str, int]] = {}
+        for namespace, state, count in await session.rows(Verb.runs_by_state, None):
+            found.setdefault(namespace, {})[state] = count
+        return found
 
     @look
     async def steps(
         self, session: Session, run_id: str, *, after: int = 0, limit: int = 1000
     ) -> list[StepRow]:
         return [step_of(row) for row in await session.rows(Verb.steps, run_id, after, limit)]
+
+    @look
+    async def bare_steps(
+        self, session: Session, run_id: str, *, after: int = 0, limit: int = 1000
+    ) -> list[StepRow]:
+        """Return steps without their payloads, retries and progress, for pictures of long runs."""
+        return [step_of(row) for row in await session.rows(Verb.bare_steps, run_id, after, limit)]
+
+    @look
+    async def child_ids(self, session: Session, run_id: str) -> dict[int, str]:
+        """Return the ids of a run's children, by the number of the step that waits for each."""
+        return dict(await session.rows(Verb.child_ids, run_id))
 
     @look
     async def attempts(self, session: Session, run_id: str) -> list[Attempt]:

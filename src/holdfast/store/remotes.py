@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.model import TwinState
 from holdfast.store.answers import ClaimedStep
 from holdfast.store.claims import StepClaim
 from holdfast.store.database import Part, Session, StoreCall, look, statement, transaction
 from holdfast.store.nodes import give_up
 from holdfast.store.origins import Offers
+from holdfast.store.twins import take_twins
 from holdfast.store.verbs import Verb
 from holdfast.store.workflows import declare
 
@@ -35,6 +37,8 @@ class NewTurn(NamedTuple):
     turn: int
     lease_s: float
     steps: Sequence[tuple[str, int, int]] | None
+    twins: Sequence[tuple[str, int, int]] = ()
+    """With `steps`: the twins that the node has. Its others end."""
 
 
 class TurnBegun(NamedTuple):
@@ -49,6 +53,14 @@ class TakenStep(NamedTuple):
     step: ClaimedStep
     probe: tuple[str, int] | None
     """(breaker, round) if the attempt is a probe."""
+    is_twin: bool = False
+
+
+class TwinClaim(NamedTuple):
+    """Asks for twins of steps in these lanes, at most so many."""
+
+    lanes: list[int]
+    limit: int
 
 
 class Remotes(Part):
@@ -62,12 +74,13 @@ class Remotes(Part):
         secret: bytes,
     ) -> bytes | None:
         """Write the row of a node: host, pid, roles, offers, capacity, and for how many seconds its lease is. Return what
-        the secrets of its claims are made from: `secret`, or the one of before if it registers again. Return None if the
+        the secrets of its claims are made from: `secret`, or the earlier one if the node registers again. Return None if the
         node has left, or came by another token.
 
         Raise NameTaken, and write nothing, if a live node publishes one of the names from another application."""
         offers = Offers.read(columns[3])
         if offers.code:  # agents in other languages publish no code that another application could have
+            await session.in_turn()
             await declare(session, self._database.processes, node, offers, ())
         await session.run(Verb.register, node, *columns, offers.code)
         row = await session.row(Verb.make_remote, node, token, secret)
@@ -89,11 +102,19 @@ class Remotes(Part):
             begun[number] = await _begin(session, one)
         return [begun[number] for number in range(len(turns))]
 
-    async def claim(self, node: str, turn: int, claims: Sequence[StepClaim]) -> list[TakenStep] | None:
+    async def claim(
+        self, node: str, turn: int, claims: Sequence[StepClaim], twins: Sequence[TwinClaim] = ()
+    ) -> list[TakenStep] | None:
         """Claim steps in a turn of a node, all in one transaction. A turn takes something once; one that is overtaken,
-        or that has taken something before, takes nothing: then this returns None, if there is anything to take."""
+        or that has taken something before, takes nothing: then this returns None, if there is anything to take.
+
+        Twins come first, because they belong to steps that are late already, and a turn that takes twins takes nothing
+        else: the places are counted once."""
 
         async def is_any(session: Session) -> bool:
+            for wanted in twins:
+                if await session.row(Verb.ready_twins, node, *wanted) is not None:
+                    return True
             for claim in claims:
                 if await session.any_steps(claim):
                     return True
@@ -102,14 +123,18 @@ class Remotes(Part):
         async def take(session: Session) -> list[list[TakenStep] | None]:
             if await session.row(Verb.lock_turn, node, turn) is None:
                 return [None]
-            taken: list[TakenStep] = []
-            for claim in claims:
+            taken = [
+                TakenStep(step, None, True)
+                for wanted in twins
+                for step in await take_twins(session, node, *wanted)
+            ]
+            for claim in () if taken else claims:
                 taken += await _take(session, claim)
             if taken:
                 await session.run(Verb.take_turn, node, turn)
             return [taken]
 
-        call = StoreCall("claim_remote", ("node", "turn", "claims"), (node, turn, claims), {})
+        call = StoreCall("claim_remote", ("node", "turn", "claims", "twins"), (node, turn, claims, twins), {})
         found = await self._database.claim(call, is_any, take)
         return found[0] if found else []
 
@@ -129,6 +154,10 @@ async def _begin(session: Session, one: NewTurn) -> TurnBegun:
     # Claims of earlier turns take nothing from now on.
     await session.run(Verb.take_turn, one.node, one.turn - 1)
     _, handed_back = await give_up(session, one.node, set(), set(one.steps))
+    known = set(one.twins)
+    for twin in await session.rows(Verb.held_twins, one.node):
+        if tuple(twin) not in known:
+            await session.row(Verb.end_twin, *twin, one.node, TwinState.FAILED)
     return TurnBegun(True, handed_back=handed_back)
 
 

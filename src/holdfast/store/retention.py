@@ -3,6 +3,7 @@ hundred rows."""
 
 from __future__ import annotations
 
+from holdfast.actor import entry
 from holdfast.store.answers import Pruned
 from holdfast.store.database import LEADER, Part, Session, leading, long_look, transaction
 from holdfast.store.verbs import Verb
@@ -15,6 +16,10 @@ PARTS = (
     Verb.prune_twins,
     Verb.prune_joins,
     Verb.prune_inherited,
+    Verb.prune_gathers,
+    Verb.prune_gathered,
+    Verb.prune_ask_people,
+    Verb.prune_asks,
     Verb.prune_journal,
     Verb.prune_logs,
 )
@@ -86,7 +91,7 @@ class Retention(Part):
                 return Pruned(0, rows, after)
         runs = await session.run(Verb.prune_runs, wanted)
         note = f"{runs} {state} runs removed, {rows + runs} rows"
-        await session.each(Verb.journal_add, [(actor, "prune", None, None, note)])
+        await session.each(Verb.journal_add, [entry(actor, "prune", None, None, note)])
         return Pruned(runs, rows + runs, last)
 
     @long_look
@@ -150,6 +155,22 @@ class Retention(Part):
     async def forget_sets(self, epoch: int, before: float, limit: int) -> int:
         """Remove sets of schedules that were first seen before `before` and that no live node has. Return how many."""
         return await self._forget(epoch, Verb.old_sets, Verb.forget_sets, before, limit)
+
+    async def forget_events(self, epoch: int, before: float, limit: int) -> int:
+        """Remove events that came before `before`, with their keys and takers. Return how many rows of one kind at most."""
+        return max(
+            await self._forget(epoch, Verb.old_event_keys, Verb.forget_event_keys, before, limit),
+            await self._forget(epoch, Verb.old_event_takers, Verb.forget_event_takers, before, limit),
+            await self._forget(epoch, Verb.old_events, Verb.forget_events, before, limit),
+        )
+
+    async def forget_occasions(self, epoch: int, before: float, limit: int) -> int:
+        """Remove occasions that ended before `before`, with what they have collected. Return how many rows of one kind at
+        most."""
+        return max(
+            await self._forget(epoch, Verb.old_collected, Verb.forget_collected, before, limit),
+            await self._forget(epoch, Verb.old_occasions, Verb.forget_occasions, before, limit),
+        )
 
     async def _forget(self, epoch: int, find: Verb, forget: Verb, before: float, limit: int) -> int:
         return (

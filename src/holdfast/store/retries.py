@@ -9,10 +9,11 @@ succeed is retried itself, when the code asks for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import astuple
 
 from holdfast import codec
@@ -20,6 +21,7 @@ from holdfast.errors import WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import (
     DEADLINE,
+    REQUEST_PREFIX,
     UNDO,
     UNDO_PREFIX,
     Answered,
@@ -31,9 +33,11 @@ from holdfast.model import (
     StepKind,
     StepRow,
     StepState,
+    request_key,
     undone_key,
 )
 from holdfast.store.database import Session
+from holdfast.store.gathers import whole_input
 from holdfast.store.rows import run_of, step_of
 from holdfast.store.verbs import Verb
 
@@ -71,6 +75,10 @@ class CopiedStep(NamedTuple):
     """What it returned, if somebody changed that."""
     is_compared: bool = True
     """Whether a replay compares its input with what the code passes."""
+
+
+MADE = b"null"
+"""The result of a request that counts as made. No code reads it."""
 
 
 class Plan(NamedTuple):
@@ -124,7 +132,15 @@ async def retry(
         {child.parent_n or 0: child for child in children},
         (await inherited(session, [run.id])).get(run.id, []),
     )
-    copied = RunCopy(kept_n=kept.kept_n, retry_of=run.id, parent_id=parent[0], parent_n=parent[1])
+    whole = await whole_input(session, run)
+    copied = RunCopy(
+        kept_n=kept.kept_n,
+        retry_of=run.id,
+        parent_id=parent[0],
+        parent_n=parent[1],
+        input=whole,
+        digest=None if whole is None else codec.digest(whole),
+    )
     new_id = await copied.write(session, run.id, next_ids(run, wanted_id))
     assert new_id is not None, "next_ids() never ends"
     await copy_history(session, run.id, new_id, kept.steps, kept.signals, kept.inherited)
@@ -222,36 +238,51 @@ def plan(
     """Return what the retry of an ended run keeps. `children` are the run's children, by the n of the step that asked
     for each."""
     end = _end(run, steps, signals)
+    undos = [row for row in steps if row.key.startswith(UNDO_PREFIX) and row.state is _SUCCEEDED]
+    # What sagas undid because of what ended the run is done again, like what the run undid. If the code went another way
+    # instead, it stays undone.
     undone_by_run = set(end.undone)
+    undone_at_end = {undone_key(row.key)[0] for row in undos if row.after_seq >= end.since}
     by_saga = {
         undone_key(row.key)[0]: row
-        for row in steps
-        if row.key.startswith(UNDO_PREFIX) and row.state is _SUCCEEDED and _heard(row.delivered_seq, end)
+        for row in undos
+        if row.after_seq < end.since and _heard(row.delivered_seq, end)
     }
-    kept: dict[str, tuple[int, int | None]] = {}
+    kept: dict[str, CopiedStep] = {}
     left = {one.key: one for one in inherited}
     first = left.pop("", Inherited("", run.id))
     forked: list[CopiedStep] = []
     taken_over: list[tuple[str, int]] = []
+    gone, made = _gone(steps, end, by_saga, undone_at_end)
+    undone_before = {
+        undone_key(row.key)[0] for row in steps if row.n <= first.kept_n and row.key.startswith(UNDO_PREFIX)
+    }
     for row in steps:
         if row.kind is StepKind.MARKER:
             continue
-        if row.n <= first.kept_n and row.delivered_seq == 0:
+        is_undo = row.kind is StepKind.UNDO or row.key.startswith(UNDO_PREFIX)
+        if row.n <= first.kept_n and row.delivered_seq == 0 and (is_undo or row.key in undone_before):
             forked.append(CopiedStep(row.n, 0))  # it belongs to what the run was forked from
             continue
-        if row.kind is StepKind.UNDO or row.key.startswith(UNDO_PREFIX):
+        if is_undo:
             continue
-        left.pop(row.key, None)
-        undone = row.n in undone_by_run and row.key not in by_saga
+        if row.key in left and not left[row.key].is_set:
+            del left[row.key]
+        undone = row.key in undone_at_end or (row.n in undone_by_run and row.key not in by_saga)
         child = children.get(row.n)
         if child is not None and row.key in by_saga:
             place: int | None = (
                 _heard(row.delivered_seq, end) or None
             )  # the saga undid it, and the code knows
+        elif row.n <= first.kept_n and row.state is _SUCCEEDED and row.n not in gone:
+            # The child, if it is one, belongs to what the run was forked from, and its result was taken over.
+            place = _heard(row.delivered_seq, end)
         else:
-            place = None if undone or row.n in end.steps else _place(row, child, end)
-        if place is not None:
-            kept[row.key] = (row.n, place or None)
+            place = None if row.n in gone else _place(row, child, end)
+        if row.n in made:
+            kept[row.key] = CopiedStep(row.n, None, MADE)
+        elif place is not None:
+            kept[row.key] = CopiedStep(row.n, place or None)
             if child is not None and child.state is RunState.SUCCEEDED:
                 taken_over.append((child.id, row.n))
         elif child is not None:
@@ -261,20 +292,70 @@ def plan(
         elif row.kind is StepKind.CALL and not undone and (row.attempt or row.effect):
             left[row.key] = Inherited(row.key, row.effect_key)
     given_up = {row.key for row in steps if row.n <= first.kept_n and row.delivered_seq == 0}
-    rows = [CopiedStep(n, seq) for n, seq in kept.values()] + forked
+    rows = [*kept.values(), *forked]
     rows += [
         CopiedStep(row.n, row.delivered_seq) for key, row in by_saga.items() if key in kept or key in given_up
     ]
     # Markers have no place in the history. The retry goes the same ways.
     rows += [CopiedStep(row.n, 0) for row in steps if row.kind is StepKind.MARKER]
     rows.sort(key=lambda one: one.n)
+
+    def last_kept(most: int) -> int:
+        """Return the last kept step up to this one. The retry gives the numbers after its last step to steps of its own."""
+        return max((one.n for one in rows if one.n <= most), default=0)
+
     return Plan(
         rows,
         [(one.id, place) for one in signals for place in _signal_places(one, end)],
         taken_over,
-        [first, *left.values()],
-        max((one.n for one in rows if one.n <= run.kept_n), default=0),
+        [msgspec.structs.replace(first, kept_n=last_kept(first.kept_n)), *left.values()],
+        last_kept(run.kept_n),
     )
+
+
+def _gone(
+    steps: Sequence[StepRow], end: _Ended, by_saga: Collection[str], undone_at_end: Collection[str]
+) -> tuple[set[int], set[int]]:
+    """Return n of the steps that are not kept, whatever is recorded of them, and of the requests that count as made."""
+    undone = {row.key for row in steps if row.n in end.undone and row.key not in by_saga}
+    gone = {row.n for row in steps if row.n in end.steps or row.key in undone}
+    # The answer to a request that was undone is undone with it.
+    requests = {*undone, *undone_at_end}
+    gone |= {row.n for row in steps if row.kind is StepKind.CALLBACK and request_key(row.key) in requests}
+    kept = {row.n for row in steps if row.n not in gone and _place(row, None, end) is not None}
+    made, apart = pairs(steps, kept, by_saga)
+    return gone | apart, made
+
+
+class Pairs(NamedTuple):
+    """What becomes of requests and callbacks, each of which needs the other."""
+
+    made: set[int]
+    """n of the requests that count as made, whatever became of their code, because the answers are kept: the other system
+    has got them, and need not answer again."""
+    apart: set[int]
+    """n of the steps that are not kept: nobody would answer a callback if its request were not made again."""
+
+
+def pairs(
+    steps: Sequence[StepRow], kept: Collection[int], undone: Collection[str], answered: Collection[str] = ()
+) -> Pairs:
+    """Return what becomes of requests and callbacks. `kept` are n of the steps that would be kept by themselves, `undone` the
+    keys of those that a saga undid, and `answered` the keys of callbacks whose results are set."""
+    callbacks = {row.key: row for row in steps if row.kind is StepKind.CALLBACK}
+    found = Pairs(set(), set())
+    for row in steps if callbacks else ():
+        callback = callbacks.get(row.key.removeprefix(REQUEST_PREFIX))
+        if row.kind is not StepKind.CALL or callback is None:
+            continue
+        if row.n in kept:
+            if callback.n not in kept and row.state is _SUCCEEDED and row.key not in undone:
+                found.apart.add(row.n)
+        elif callback.n in kept and (callback.state is _SUCCEEDED or callback.key in answered):
+            found.made.add(row.n)
+        else:
+            found.apart.add(callback.n)
+    return found
 
 
 class _Ended(NamedTuple):
@@ -286,6 +367,8 @@ class _Ended(NamedTuple):
     """n of the steps that ended the run."""
     undone: Sequence[int]
     """n of the steps that were undone."""
+    since: float = math.inf
+    """The place in the history of what ended the run. What sagas undid from then on, they undid because of it."""
 
 
 def _end(run: RunRow, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> _Ended:
@@ -295,7 +378,9 @@ def _end(run: RunRow, steps: Sequence[StepRow], signals: Sequence[SignalRow]) ->
         woken = [one.delivered_seq for one in signals if one.name == UNDO and one.delivered_seq]
         return _Ended(min(woken, default=math.inf) - 1, (), end.undone)
     if end.seq is not None:
-        return _Ended(end.seq, end.steps, end.undone)
+        failed_at = [row.delivered_seq for row in steps if row.n in end.steps and row.delivered_seq]
+        since = min(failed_at, default=math.inf if end.since is None else end.since)
+        return _Ended(end.seq, end.steps, end.undone, since)
     # An older version did not record how the run ended. A step that has an undo was undone, and the step that failed
     # last ended the run.
     own = [row for row in steps if not row.key.startswith(UNDO_PREFIX) and row.delivered_seq]
@@ -328,7 +413,7 @@ def _signal_places(row: SignalRow, end: _Ended) -> Iterator[int | None]:
                 yield 0
             elif heard := _heard(row.delivered_seq, end):
                 yield heard
-    elif not row.name.startswith("$"):
+    elif row.is_for_code:
         yield _heard(row.delivered_seq, end) or None
 
 
@@ -342,4 +427,5 @@ def _place(row: StepRow, child: RunRow | None, end: _Ended) -> int | None:
     heard = _heard(row.delivered_seq, end)
     if heard and row.state in (_SUCCEEDED, _FAILED):
         return heard
-    return 0 if row.kind in (StepKind.CALL, StepKind.START) and row.state is _SUCCEEDED else None
+    is_kept = row.kind in (StepKind.CALL, StepKind.START, StepKind.CALLBACK, StepKind.ASK)
+    return 0 if is_kept and row.state is _SUCCEEDED else None

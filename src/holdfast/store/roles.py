@@ -12,10 +12,15 @@ from typing import Protocol
 from holdfast.store.acts import CarriedActs
 from holdfast.store.agents import Agents, Lanes
 from holdfast.store.alerts import LeaderAlerts
+from holdfast.store.asks import LeaderAsks
+from holdfast.store.callbacks import AgentCallbacks, LeaderCallbacks
 from holdfast.store.durations import Durations
+from holdfast.store.events import LeaderEvents
 from holdfast.store.gates import AgentGates, LeaderGates
 from holdfast.store.leader import Leader
+from holdfast.store.limits import AgentLimits, LeaderLimits
 from holdfast.store.nodes import Nodes
+from holdfast.store.occasions import LeaderOccasions
 from holdfast.store.quarantine import LeaderQuarantine
 from holdfast.store.retention import Retention
 from holdfast.store.schedules import LeaderSchedules
@@ -30,7 +35,13 @@ class AgentStore(Protocol):
     def gates(self) -> AgentGates: ...
 
     @property
+    def limits(self) -> AgentLimits: ...
+
+    @property
     def twins(self) -> AgentTwins: ...
+
+    @property
+    def callbacks(self) -> AgentCallbacks: ...
 
 
 class SupervisorStore(Protocol):
@@ -42,6 +53,9 @@ class SupervisorStore(Protocol):
 
     @property
     def gates(self) -> LeaderGates: ...
+
+    @property
+    def limits(self) -> LeaderLimits: ...
 
     @property
     def twins(self) -> LeaderTwins: ...
@@ -60,6 +74,18 @@ class SupervisorStore(Protocol):
 
     @property
     def schedules(self) -> LeaderSchedules: ...
+
+    @property
+    def events(self) -> LeaderEvents: ...
+
+    @property
+    def occasions(self) -> LeaderOccasions: ...
+
+    @property
+    def asks(self) -> LeaderAsks: ...
+
+    @property
+    def callbacks(self) -> LeaderCallbacks: ...
 
     @property
     def agents(self) -> Lanes: ...

@@ -4,6 +4,7 @@ fields."""
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from holdfast.model import (
@@ -92,7 +93,19 @@ def token_of(row: Row) -> TokenRow:
 
 def lane_of(row: Row) -> Lane:
     lane, name, needs, undo, depends = row
-    return Lane(lane, name, tuple(json.loads(needs)), undo, depends)
+    return Lane(lane, name, _needs(needs), undo, depends)
+
+
+@lru_cache(maxsize=1024)
+def _needs(text: str) -> tuple[str, ...]:
+    """Return the labels in the column `needs`. Nodes read all lanes again and again, and most of them need the same."""
+    return tuple(json.loads(text))
+
+
+def seconds_left(row: Row | None) -> float | None:
+    """Return how long it is until something is due. The row has when that is, and the time of the store's clock: the
+    clock of whoever asks may differ from it. None if there is nothing."""
+    return None if row is None or row[0] is None else row[0] - row[1]
 
 
 def start_row(run: NewRun) -> tuple[Any, ...]:
@@ -111,6 +124,13 @@ def start_row(run: NewRun) -> tuple[Any, ...]:
         run.timeout_s,
         run.parent_id if run.detached else None,
         run.parent_n if run.detached else None,
+        run.begin_at,
+        run.begin_in_s,
+        run.fair,
+        json.dumps(run.queue.under) if run.queue.under else None,
+        *run.queue.columns,
+        run.due_at,
+        run.due_in_s,
     )
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from holdfast.actor import entry
 from holdfast.model import Lane, RunRow, SignalRow
+from holdfast.queues import Queue
 from holdfast.store.answers import Answer, ClaimedRun, Undelivered
 from holdfast.store.children import ended
 from holdfast.store.claims import RunClaim
-from holdfast.store.database import Part, Row, Session, StoreCall, look, statement, transaction
+from holdfast.store.database import Row, Session, StoreCall, look, statement, transaction
+from holdfast.store.events import WaitEvents
+from holdfast.store.gathers import fill_batches
 from holdfast.store.retries import inherited
-from holdfast.store.rows import lane_of, outcome_of, run_of, step_of
+from holdfast.store.rows import lane_of, outcome_of, run_of, seconds_left, step_of
 from holdfast.store.verbs import Verb
+from holdfast.store.walk import Turns
 
 LaneKey = tuple[str, tuple[str, ...], str | None, str]
 """A step's name, its needs, the name of its undo, and its dependency, which is its own name unless declared."""
@@ -20,24 +25,29 @@ HISTORIES_MAX = 100
 """Of how many runs one statement reads the steps."""
 
 
-class Schedulers(Part):
+class Schedulers(WaitEvents):
     async def claim_runs(
         self,
         node: str,
         workflows: Sequence[tuple[str, str]],
         limit: int,
         runs: Sequence[str] | None = None,
+        turns: Turns | None = None,
     ) -> list[ClaimedRun]:
         """Claim up to `limit` runs, by priority, then age: pending runs, and runs without an owner that have something
         to deliver. Fewer are claimed if they have much to replay. A node that works only on certain runs names them in
-        `runs`."""
-        claim = RunClaim(node, workflows, limit, runs, self._database.config.replay_slice_steps)
+        `runs`. Without `turns`, only pending runs of queue 0 are claimed. With them, the claim goes from queue to queue."""
+        claim = RunClaim(node, workflows, limit, runs, self._database.config.replay_slice_steps, turns)
 
         async def take(session: Session) -> list[ClaimedRun]:
             return await _with_history(session, await session.claim_runs(claim))
 
+        age_s = None if turns is None else turns.age_s
         call = StoreCall(
-            "claim_runs", ("node", "workflows", "limit", "runs"), (node, workflows, limit, runs), {}
+            "claim_runs",
+            ("node", "workflows", "limit", "runs", "walks", "age_s"),
+            (node, workflows, limit, runs, turns is not None, age_s),
+            {},
         )
         return await self._database.claim(call, lambda session: session.any_runs(claim), take)
 
@@ -81,23 +91,52 @@ class Schedulers(Part):
 
     @look
     async def next_timer(self, session: Session) -> float | None:
-        """Return when the next timer of a run without an owner is due, on the store's clock."""
-        at: float | None = await session.value(Verb.next_timer)
-        return at
+        """Return in how many seconds the next timer of a run without an owner is due. A negative number says that it is
+        late."""
+        return seconds_left(await session.row(Verb.next_timer))
+
+    @look
+    async def next_start(self, session: Session) -> float | None:
+        """Return in how many seconds the next run may begin that is to begin later. A negative number says that it is
+        late."""
+        return seconds_left(await session.row(Verb.next_start))
+
+    async def admit_runs(self, limit: int) -> int:
+        """Let runs be claimed whose time to begin has come. Return how many."""
+        left_s = await self.next_start()
+        return 0 if left_s is None or left_s > 0 else await self._admit_runs(limit)
+
+    @transaction
+    async def _admit_runs(self, session: Session, limit: int) -> int:
+        due = [row[0] for row in await session.rows(Verb.due_starts, limit)]
+        if not due:
+            return 0
+        await fill_batches(session, due)
+        return await session.run(Verb.admit_runs, due)
 
     @transaction
     async def hold_run(self, session: Session, run_id: str, fence: int, note: str) -> Answer:
         """Hold a run for its owner, because of drift or because its code cannot be loaded."""
         if not await session.run(Verb.hold_run, run_id, fence, note):
             return Answer.FENCED
-        await session.each(Verb.journal_add, [("scheduler", "hold", run_id, None, note)])
+        await session.each(Verb.journal_add, [entry("scheduler", "hold", run_id, None, note)])
         await session.each(Verb.note_failures, [(run_id, 0)])
         return Answer.ACCEPTED
+
+    @statement
+    async def queue_run(self, session: Session, run_id: str, fence: int, queue: Queue) -> int:
+        """Put a run that was just claimed, and has done nothing yet, into the queue where it belongs. It is pending again."""
+        return await session.run(Verb.queue_run, run_id, fence, json.dumps(queue.under), *queue.columns)
 
     @look
     async def namespaces(self, session: Session) -> list[str]:
         """Return the namespaces that have runs, by name."""
         return [row[0] for row in await session.rows(Verb.namespaces)]
+
+    @look
+    async def any_queue(self, session: Session) -> bool:
+        """True if there is any queue. Without one, all claims are for queue 0."""
+        return await session.row(Verb.any_queue) is not None
 
     @look
     async def lanes(self, session: Session) -> list[Lane]:

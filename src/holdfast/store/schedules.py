@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.actor import entry
+from holdfast.config import DEFAULT
 from holdfast.errors import Conflict, UnknownSchedule, WrongState
+from holdfast.gathers import Gather
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import (
     AT_TAG,
@@ -23,6 +27,7 @@ from holdfast.model import (
     AlertKind,
     BackfillRow,
     BackfillState,
+    Declaration,
     FireFate,
     FireRow,
     Level,
@@ -33,7 +38,9 @@ from holdfast.model import (
     ScheduleRow,
     ScheduleState,
 )
+from holdfast.namespaces import parted
 from holdfast.store.database import Part, Row, Session, leading, look, transaction
+from holdfast.store.gathers import taken
 from holdfast.store.operators import Cause, cancel
 from holdfast.store.rows import alert_row, run_of, start_row
 from holdfast.store.verbs import Verb
@@ -79,6 +86,13 @@ class DeclaredSet(NamedTuple):
     @property
     def lines(self) -> list[NewSchedule]:
         return _lines.decode(self.body)
+
+    def is_older(self, sets: Iterable[DeclaredSet]) -> bool:
+        """True if one of these sets is of the same application, and was first seen later."""
+        return any(
+            one.origin == self.origin and (one.first_seen, one.digest) > (self.first_seen, self.digest)
+            for one in sets
+        )
 
     @staticmethod
     def write(lines: Iterable[NewSchedule]) -> str:
@@ -191,8 +205,10 @@ class LeaderSchedules(ScheduleReads):
         progress = (row.started + len(filled.starts), row.passed + filled.passed, filled.state)
         if await session.row(Verb.move_backfill, row.id, row.fence, filled.cursor, *progress) is None:
             return 0
-        await _add_fires(session, [(schedule.name, fire) for fire in filled.starts])
-        return await _start(session, [(schedule, fire) for fire in filled.starts])
+        starts = [(schedule, fire) for fire in filled.starts]
+        takers = await _gather(session, starts)
+        await _add_fires(session, [(schedule.name, fire) for fire in filled.starts], takers)
+        return await _start(session, starts, takers)
 
     @leading(False)
     async def end_backfill(self, session: Session, row: BackfillRow) -> bool:
@@ -240,7 +256,7 @@ class LeaderSchedules(ScheduleReads):
         removed = [row[0] for row in await session.all(Verb.remove_schedules, over)]
         entries = [("added", added), ("changed", changed), ("removed", removed)]
         journal = [
-            ("supervisor", f"schedule {verb}", None, None, f"{name}: declared by {declared.origin}")
+            entry("supervisor", f"schedule {verb}", None, None, f"{name}: declared by {declared.origin}")
             for verb, names in entries
             for name in names
         ]
@@ -270,10 +286,13 @@ class Schedules(LeaderSchedules):
         columns = _added(new, now, new.origin, actor)
         if columns[-1] == ScheduleState.ENDED:
             raise WrongState(f"schedule {new.name!r} has no time after now: give it a later one")
-        if await session.all(Verb.add_schedules, [columns]):
-            await _journal(session, actor, "schedule create", new.name, "")
-            return True
-        known = await _locked(session, new.name)
+        known = None
+        while known is None:  # again if somebody has removed it between the two statements
+            if await session.all(Verb.add_schedules, [columns]):
+                await _journal(session, actor, "schedule create", new.name, "")
+                return True
+            row = await session.row(Verb.lock_schedule, new.name)
+            known = None if row is None else schedule_of(row)
         if not is_changed(known, new):
             return False
         if known.origin or not replace:
@@ -381,14 +400,16 @@ async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callab
     ordered = sorted(decisions, key=lambda one: one.row.name)
     moved = {row[0] for row in await session.all(Verb.move_schedules, [_moved(one.row) for one in ordered])}
     kept = [one for one in ordered if one.row.name in moved]
-    await _add_fires(session, [(one.row.name, fire) for one in kept for fire in one.fires])
+    starts = [(one.row, fire) for one in kept for fire in one.starts]
+    takers = await _gather(session, starts)
+    await _add_fires(session, [(one.row.name, fire) for one in kept for fire in one.fires], takers)
     changes = [
         (
             one.row.name,
             each.at,
             each.repeat,
             each.fate,
-            NewFire(each.at, each.fate, "", each.at, repeat=each.repeat).run_id(one.row.name)
+            _taker(takers, one.row.name, NewFire(each.at, each.fate, "", each.at, repeat=each.repeat))
             if each.fate is FireFate.STARTED
             else None,
             each.why,
@@ -399,7 +420,7 @@ async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callab
         for each in one.changes
     ]
     await session.each(Verb.change_fires, changes)
-    started = await _start(session, [(one.row, fire) for one in kept for fire in one.starts])
+    started = await _start(session, starts, takers)
     for run_id, name in sorted((run, one.row.name) for one in kept for run in one.cancels):
         row = await session.row(Verb.lock_run, run_id)
         if row is not None and (run := run_of(row)).state not in RUN_ENDED:
@@ -424,14 +445,22 @@ def alert_key(name: str, about: str) -> str:
     return f"schedule {about}:{name}"
 
 
-async def _add_fires(session: Session, fires: Sequence[tuple[str, NewFire]]) -> None:
+def _taker(takers: Mapping[str, str], name: str, fire: NewFire) -> str:
+    """Return the run of a fire: its own, or the one that takes its start."""
+    own = fire.run_id(name)
+    return takers.get(own, own)
+
+
+async def _add_fires(
+    session: Session, fires: Sequence[tuple[str, NewFire]], takers: Mapping[str, str]
+) -> None:
     rows = [
         (
             name,
             fire.at,
             fire.repeat,
             fire.fate,
-            fire.run_id(name) if fire.fate is FireFate.STARTED else None,
+            _taker(takers, name, fire) if fire.fate is FireFate.STARTED else None,
             fire.why,
             fire.backfill,
             fire.last_at,
@@ -443,9 +472,45 @@ async def _add_fires(session: Session, fires: Sequence[tuple[str, NewFire]]) -> 
     await session.each(Verb.add_fires, rows)
 
 
-async def _start(session: Session, starts: Sequence[tuple[ScheduleRow, NewFire]]) -> int:
+Starts = Sequence[tuple[ScheduleRow, NewFire]]
+
+
+async def _gather(session: Session, starts: Starts) -> dict[str, str]:
+    """Let the runs of workflows that gather their starts take theirs. Return the run that takes each, by the id that it would
+    have had."""
+    rules: dict[tuple[str, str], Gather | None] = {}
+    takers: dict[str, str] = {}
+    for run in sorted((new_run(row, fire) for row, fire in starts), key=lambda run: run.id):
+        code = run.workflow, run.version
+        if code not in rules:
+            rules[code] = await _rule(session, *code)
+        if (rule := rules[code]) is not None:
+            gathering = rule.of(*code, run.input)
+            found = await taken(session, replace(run, gather=gathering), DEFAULT.payload_max_bytes)
+            takers[run.id] = found.run_id
+    return takers
+
+
+async def _start(session: Session, starts: Starts, takers: Mapping[str, str]) -> int:
+    """Start the runs that no other run takes. Return how many of all starts were new."""
     runs = sorted((new_run(row, fire) for row, fire in starts), key=lambda run: run.id)
-    return len(await session.all(Verb.start_runs, [start_row(run) for run in runs]))
+    own = [start_row(run) for run in runs if run.id not in takers]
+    return len(await session.all(Verb.start_runs, own)) + len(takers)
+
+
+async def _rule(session: Session, workflow: str, version: str) -> Gather | None:
+    """Return how a workflow gathers its starts, by what its code has declared."""
+    row = await session.row(Verb.declaration, *parted(workflow), version)
+    return None if row is None else _rules.decode(Declaration(*row).signals).gather
+
+
+class _Rules(msgspec.Struct):
+    """What a declaration says about starts."""
+
+    gather: Gather | None = None
+
+
+_rules = msgspec.json.Decoder(_Rules)
 
 
 def new_run(row: ScheduleRow, fire: NewFire) -> NewRun:
@@ -454,6 +519,8 @@ def new_run(row: ScheduleRow, fire: NewFire) -> NewRun:
     tags |= {SCHEDULE_TAG: row.name, AT_TAG: iso(fire.at)}
     if row.last_run is not None:
         tags[LAST_TAG] = row.last_run
+    # A backfill makes up for times that have passed: nobody waits for those.
+    plan = None if fire.backfill is not None else read_plan(row.plan)
     if fire.backfill is not None:
         tags[BACKFILL_TAG] = fire.backfill
     return NewRun(
@@ -466,11 +533,15 @@ def new_run(row: ScheduleRow, fire: NewFire) -> NewRun:
         priority=row.priority,
         timeout_s=row.timeout_s,
         tags=tags,
+        due_at=None if plan is None else plan.due_at(fire.at),
+        due_in_s=None if plan is None else plan.due_s,
     )
 
 
 async def _journal(session: Session, actor: str, verb: str, name: str, note: str) -> None:
-    await session.each(Verb.journal_add, [(actor, verb, None, None, f"{name}: {note}" if note else name)])
+    await session.each(
+        Verb.journal_add, [entry(actor, verb, None, None, f"{name}: {note}" if note else name)]
+    )
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ NOUNS: dict[str, tuple[str, str]] = {
     name.removesuffix("Row"): (module, name)
     for module, names in {
         MODEL: (
-            "ActRow ActRun Alert Attempt BackfillRow Breaker Declaration Delivery FireRow Hold JournalEntry LogRow NodeRow "
+            "ActRow ActRun Alert AskPerson AskRow Attempt BackfillRow Breaker ComposedRow Declaration Delivery EventRow FireRow Hold "
+            "HookRow JournalEntry LogRow NodeRow OccasionRow "
             "Quarantined RunRow ScheduleRow SignalRow StepRow TokenRow Twin"
         ),
         ANSWERS: "ClaimedStep LostStep SeenNode",
@@ -38,8 +39,9 @@ NOUNS: dict[str, tuple[str, str]] = {
 def columns(noun: str) -> tuple[str, ...]:
     """Return the columns of a noun, in the order of its fields."""
     module, name = NOUNS[noun]
-    fields: tuple[str, ...] = getattr(import_module(module), name).__struct_fields__
-    return fields
+    made = getattr(import_module(module), name)
+    others: frozenset[str] = getattr(made, "not_columns", frozenset())
+    return tuple(field for field in made.__struct_fields__ if field not in others)
 
 
 class Fragment(NamedTuple):

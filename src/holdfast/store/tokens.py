@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.actor import entry
 from holdfast.errors import WrongState
 from holdfast.model import NewToken, TokenRow
 from holdfast.store.database import Part, Session, look, statement, transaction
@@ -31,7 +32,7 @@ class Tokens(Part):
     async def add_token(self, session: Session, token: NewToken, actor: str) -> bool:
         """Add a token. Return False if its id is taken, which chance does not do."""
         given = (token.id, token.name, token.role, token.namespaces, token.can, token.payloads)
-        if not await session.run(Verb.add_token, *given, actor, token.expires_s, token.digest):
+        if not await session.run(Verb.add_token, *given, actor, token.expires_s, token.digest, token.who):
             return False
         await _journal(session, actor, "token create", f"{token.id}: {token.name}, {token.role}")
         return True
@@ -55,8 +56,10 @@ class Tokens(Part):
 
     @transaction
     async def revoke_token(self, session: Session, token_id: str, actor: str) -> bool:
-        """Revoke a token for good. Return False if it was revoked before. Raise WrongState if there is none."""
+        """Revoke a token for good, and remove its views. Return False if it was revoked before. Raise WrongState if there is
+        none."""
         if await session.run(Verb.revoke_token, token_id):
+            await session.run(Verb.remove_views_of, token_id)
             await _journal(session, actor, "token revoke", token_id)
             return True
         if await session.row(Verb.token, token_id) is None:
@@ -78,4 +81,4 @@ def _not_good(token_id: str, row: object) -> WrongState:
 
 
 async def _journal(session: Session, actor: str, verb: str, note: str) -> None:
-    await session.each(Verb.journal_add, [(actor, verb, None, None, note)])
+    await session.each(Verb.journal_add, [entry(actor, verb, None, None, note)])

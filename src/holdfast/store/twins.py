@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from holdfast.actor import entry
 from holdfast.model import LogPart, Twin, TwinState
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.batch import Batch
 from holdfast.store.database import Part, Session, StoreCall, leading, look, statement, transaction
 from holdfast.store.rows import twin_of
 from holdfast.store.verbs import Verb
+
+
+def outran_by(node: str) -> str:
+    """Return the error of an attempt that was outrun."""
+    fields = {
+        "type": "holdfast.errors.StepLost",
+        "message": f"its twin on agent {node} was first",
+        "ending": "outrun",
+    }
+    return msgspec.json.encode(fields).decode()
+
+
+async def take_twins(session: Session, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+    """Take twins of steps that run at other nodes."""
+    ready = await session.rows(Verb.ready_twins, node, lanes, limit)
+    await session.each(Verb.claim_twins, ready, node)
+    return [ClaimedStep(*row) for row in await session.all(Verb.twin_steps, ready)]
 
 
 class AgentTwins(Part):
@@ -21,9 +41,7 @@ class AgentTwins(Part):
             return await session.row(Verb.ready_twins, *wanted) is not None
 
         async def take(session: Session) -> list[ClaimedStep]:
-            ready = await session.rows(Verb.ready_twins, *wanted)
-            await session.each(Verb.claim_twins, ready, node)
-            return [ClaimedStep(*row) for row in await session.all(Verb.twin_steps, ready)]
+            return await take_twins(session, *wanted)
 
         call = StoreCall("claim_twins", ("node", "lanes", "limit"), wanted, {})
         return await self._database.claim(call, is_any, take)
@@ -91,7 +109,7 @@ class LeaderTwins(Part):
         """Give a twin to those of these running steps (run, n, fence) that have not changed and never had one. Return
         (run, n) of each of them."""
         made = [(row[0], row[1]) for row in await session.all(Verb.make_twins, steps)]
-        entries = [("supervisor", "hedge", run_id, n, "the step got a twin") for run_id, n in made]
+        entries = [entry("supervisor", "hedge", run_id, n, "the step got a twin") for run_id, n in made]
         await session.each(Verb.journal_add, entries)
         return made
 

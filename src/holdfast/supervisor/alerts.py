@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.config import Config
 from holdfast.lifecycle import RUN_ENDED
@@ -34,6 +34,7 @@ COUNTED = frozenset(
         AlertKind.SIGNAL_SET_ASIDE,
         AlertKind.AGENT_OFFLINE,
         AlertKind.LEADER_LOST,
+        AlertKind.ASK,
     }
 )
 """Kinds that are events, not states. An alert counts such events for `alert_window_s`, and then it is cleared."""
@@ -51,9 +52,11 @@ async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> 
     return len(alerts)
 
 
-async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
+async def watch_backlog(
+    store: SupervisorStore, epoch: int, config: Config, now: float, kinds: Collection[str]
+) -> int:
     """Raise an alert for each backlog, clear the alerts of backlogs that are gone, and clear alerts about events whose
-    window is over. Return how many are new."""
+    window is over. `kinds` are those that are open. Return how many are new."""
     most = config.claim_max
     late = [
         await store.alerts.late_steps(config.backlog_s, most),
@@ -62,8 +65,10 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     ]
     whole = all(len(part) < most for part in late)
     lasting = judge_backlog(late[0], late[1] + late[2], now)
-    new = await reconcile(store, epoch, config, AlertKind.BACKLOG, lasting, whole=whole, most=BACKLOGS_MAX)
-    for kind in sorted(COUNTED):
+    new = await reconcile(
+        store, epoch, config, AlertKind.BACKLOG, lasting, kinds, whole=whole, most=BACKLOGS_MAX
+    )
+    for kind in sorted(COUNTED.intersection(kinds)):
         over = [one.id for one in await opened(store, config, kind) if one.at < now - config.alert_window_s]
         if over:
             await store.alerts.clear_alerts(epoch, over)
@@ -86,13 +91,16 @@ async def reconcile(
     config: Config,
     kind: AlertKind,
     lasting: Sequence[NewAlert],
+    kinds: Collection[str],
     *,
     whole: bool = True,
     most: int | None = None,
 ) -> int:
     """Make the open alerts of a kind that is a state match `lasting`: raise what is not open yet, clear what no longer
-    lasts. Return how many are new. See `compare` for `whole` and `most`."""
-    new, over = compare(await opened(store, config, kind), lasting, whole=whole, most=most)
+    lasts. `kinds` are those that are open: only the leader opens alerts, so the others need not be read. Return how many
+    are new. See `compare` for `whole` and `most`."""
+    known = await opened(store, config, kind) if kind in kinds else []
+    new, over = compare(known, lasting, whole=whole, most=most)
     if over:
         await store.alerts.clear_alerts(epoch, over)
     if new:

@@ -36,7 +36,14 @@ async def alert_on_breakers(store: SupervisorStore, epoch: int, config: Config) 
     """Raise an alert for every breaker that opened by itself, and clear the alerts of breakers that have closed. Return
     how many are new."""
     gates = await store.gates.gates(config.breaker_window_s)
-    return await reconcile(store, epoch, config, AlertKind.BREAKER_OPEN, judge_breakers(gates.breakers))
+    return await reconcile(
+        store,
+        epoch,
+        config,
+        AlertKind.BREAKER_OPEN,
+        judge_breakers(gates.breakers),
+        (AlertKind.BREAKER_OPEN,),
+    )
 
 
 def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:

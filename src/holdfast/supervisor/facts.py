@@ -16,13 +16,20 @@ from holdfast.model import (
     NodeRow,
     Quarantined,
     RunRow,
+    RunState,
     SignalRow,
     StepKind,
     StepRow,
+    StepState,
 )
+from holdfast.store.asks import SeenAsk
+from holdfast.store.limits import LimitRow
 from holdfast.store.store import Store
 from holdfast.supervisor.outlook import Outlook, outlook
 from holdfast.supervisor.staff import Staff
+
+QUEUES_MAX = 20
+"""Of how many queues the limits are read."""
 
 
 class SignalsDeclared(NamedTuple):
@@ -63,6 +70,10 @@ class Facts(NamedTuple):
     """Ids of runs that this run joined instead of starting them, by the number of the step that waits."""
     log_lines: Mapping[int, int] = {}
     """How many lines each step has logged that are kept."""
+    limits: Mapping[int, Sequence[LimitRow]] = {}
+    """The limits of the queues in which the run or its steps wait, by the number of the queue."""
+    asks: Sequence[SeenAsk] = ()
+    """The questions to people that the run asks or has asked."""
 
     @property
     def staff(self) -> Staff:
@@ -101,7 +112,16 @@ async def gather(
         declared,
         await store.reads.joins(run.id) if has_children else {},
         await store.reads.log_counts(run.id) if any(step.error is not None for step in steps) else {},
+        await _limits(store, run, steps),
+        await store.asks.asks_of(run.id) if any(step.kind is StepKind.ASK for step in steps) else (),
     )
+
+
+async def _limits(store: Store, run: RunRow, steps: Sequence[StepRow]) -> dict[int, Sequence[LimitRow]]:
+    queues = {step.queue for step in steps if step.state is StepState.READY}
+    if run.state is RunState.PENDING:
+        queues.add(run.queue)
+    return {queue: await store.limits.of_queue(queue) for queue in sorted(queues - {0})[:QUEUES_MAX]}
 
 
 async def _retried(store: Store, run: RunRow) -> RunRow | None:

@@ -25,6 +25,8 @@ BURST = 10
 """An allowance can save up this many twins of one step, even if the step earned fewer lately."""
 BURST_S = 10.0
 """It can also save up as many as the step earned within this time, if those are more."""
+NODES_MAX = 1000
+"""How many live nodes are asked what they offer."""
 IDLE_S = 5.0
 """While no step is hedged, how often to look whether one is."""
 
@@ -81,15 +83,13 @@ class Hedging:
         self._needs: dict[int, tuple[str, ...]] = {}
         self._learn_at = self._look_at = 0.0
 
-    async def hedge(self, epoch: int) -> int:
-        """Remove twins that are no longer wanted, and make new ones. Return the number of both together."""
+    async def hedge(self, epoch: int, *, twins: bool = True) -> int:
+        """Remove twins that are no longer wanted, if there are `twins`, and make new ones. Return the number of both
+        together."""
         at = self._environment.monotonic()
-        swept = 0
         if at >= self._learn_at:
             await self._learn(at)
-            swept = await self._store.twins.sweep_twins(epoch, self._config.claim_max)
-        elif self._offers:
-            swept = await self._store.twins.sweep_twins(epoch, self._config.claim_max)
+        swept = await self._store.twins.sweep_twins(epoch, self._config.claim_max) if twins else 0
         if not self._bounds or at < self._look_at:
             return swept
         # Steps that take an hour need not be looked at five times a second.
@@ -111,7 +111,7 @@ class Hedging:
     async def _learn(self, at: float) -> None:
         """Learn which agents offer which hedged steps, and when each of these steps takes too long."""
         lanes = await self._store.agents.lanes()
-        self._offers = offers_of(await self._store.nodes.nodes(), await self._store.now(), lanes)
+        self._offers = offers_of(await self._store.nodes.living(NODES_MAX), await self._store.now(), lanes)
         self._learn_at = at + (self._config.learn_s if self._offers else IDLE_S)
         self._bounds = {}
         if not self._offers:

@@ -8,20 +8,26 @@ from holdfast.store.bell import Bell
 from holdfast.supervisor.outbox import Outbox
 from holdfast.supervisor.supervisor import Supervisor
 
+SOONEST_S = 0.002
+"""How soon one pass follows another because something is due. After somebody has set the store's clock back, what a node knows
+of it stands still for that time, and something that is due soon stays so."""
+
 
 async def supervise(supervisor: Supervisor, loops: Loops, clock: StoreClock) -> None:
+    """Do pass after pass. The first one is over when this begins: the node has done it before it claimed anything."""
     while not loops.is_over:
+        left_s = None if supervisor.next_at is None else supervisor.next_at - clock.now()
+        if left_s is not None and 0 < left_s < loops.config.sweep_s:
+            # A schedule or an ask is due before the next pass.
+            await loops.rest(max(left_s, SOONEST_S))
+        else:
+            await loops.pause(loops.config.sweep_s)
         if await loops.guarded("supervising", supervisor.tick):
             for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
                 loops.bells.ring(bell)
         if supervisor.breakers_changed:
             supervisor.breakers_changed = False
             loops.bells.ring(Bell.GATES)
-        left_s = None if supervisor.next_at is None else supervisor.next_at - clock.now()
-        if left_s is not None and 0 < left_s < loops.config.sweep_s:
-            await loops.rest(left_s)  # a schedule is due before the next pass
-        else:
-            await loops.pause(loops.config.sweep_s)
 
 
 async def send_alerts(outbox: Outbox, loops: Loops) -> None:

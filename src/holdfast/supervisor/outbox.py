@@ -16,13 +16,17 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import Alert, AlertKind, Level
+from holdfast.questions import notified
 from holdfast.store.alerts import ALERTS, OutboxAlerts
 from holdfast.store.answers import Route, Sending
 from holdfast.supervisor.alerts import COUNTED, in_words
+from holdfast.supervisor.asks import Letters
 from holdfast.supervisor.channels import Channel, Notice, NotSent
 
 log = logging.getLogger("holdfast.alerts")
@@ -54,8 +58,15 @@ def route(
         if alert.kind in COUNTED and alert.times == 1:
             return Route(alert.id, CLEARED, 2)
         event = CLEARED
-    deliveries = [(new_id(), channel.name) for channel in channels if channel.wants(alert.kind, alert.level)]
+    deliveries = [(new_id(), channel.name) for channel in channels if _wants(channel, alert)]
     return Route(alert.id, event, 1 if event == RAISED else 2, deliveries)
+
+
+def _wants(channel: Channel, alert: Alert) -> bool:
+    """True if the alert goes through this channel. What people are asked goes to them."""
+    if alert.kind == AlertKind.ASK:
+        return channel.wants_ask(notified(alert.key))
+    return channel.wants(alert.kind, alert.level)
 
 
 class Outbox:
@@ -66,7 +77,10 @@ class Outbox:
         channels: Sequence[Channel],
         environment: Environment,
         config: Config,
+        letters: Letters | None = None,
     ) -> None:
+        """`letters` writes what people get who are asked something."""
+        self._letters = letters
         self._store, self._node, self._channels = store, node, channels
         self._environment, self._config = environment, config
         self.epoch: int | None = None
@@ -131,7 +145,12 @@ class Outbox:
             log.warning("channel %s: %s", channel.name, error)
 
     async def _send(self, epoch: int, channel: Channel, one: Sending) -> None:
-        error = await attempt(channel, notice_of(one.id, one.event, one.alert))
+        notice = notice_of(one.id, one.event, one.alert)
+        if one.alert.kind == AlertKind.ASK and channel.people and self._letters is not None:
+            words = await self._letters.of(one.alert, channel.public_url)
+            if words is not None:
+                notice = msgspec.structs.replace(notice, message=words)
+        error = await attempt(channel, notice)
         again_s: float | None = None
         if error is not None and one.attempt < self._config.alert_tries_max:
             again_s = back_off_s(one.attempt, self._config, self._environment.random.random())

@@ -7,6 +7,8 @@ import re
 import shlex
 from typing import Any
 
+from holdfast.model import NodeRow
+
 PLAIN = re.compile(r"[\w@%+=:,./-][\w@%+=:,./~-]*", re.ASCII)
 
 
@@ -60,3 +62,7 @@ def reason(raw: str | None) -> str:
 def lower(sentence: str) -> str:
     """Return a sentence with its first letter in lower case, to put it after a colon."""
     return sentence[:1].lower() + sentence[1:]
+
+
+def place(node: NodeRow) -> str:
+    return f"{node.host} pid {node.pid}"

@@ -4,7 +4,7 @@ leader keeps an alert open until the trouble is over."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from holdfast.config import Config
 from holdfast.model import AlertKind, Level, NewAlert, NodeRow
@@ -16,11 +16,11 @@ NODES_MAX = 10_000
 ROLE = "pool"
 
 
-async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Raise an alert for each pool in trouble, and clear those of pools that are well again. Return how many are
-    new."""
+async def watch_pools(store: SupervisorStore, epoch: int, config: Config, kinds: Collection[str]) -> int:
+    """Raise an alert for each pool in trouble, and clear those of pools that are well again. `kinds` are those of open
+    alerts. Return how many are new."""
     troubled = judge_pools(await store.nodes.living(NODES_MAX))
-    return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled)
+    return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled, kinds)
 
 
 def judge_pools(nodes: Iterable[NodeRow]) -> list[NewAlert]:

@@ -8,7 +8,7 @@ is gone. Either changes that step alone, and the rest of its run goes on. When n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.config import Config
 from holdfast.model import Alert, AlertKind, Poison
@@ -21,11 +21,12 @@ async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) 
     return await store.quarantine.stick_quarantined(epoch, config.claim_max)
 
 
-async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Clear the alerts about fingerprints that are no longer in quarantine. Return how many."""
-    known = await opened(store, config, AlertKind.STEP_QUARANTINED)
-    if not known:
+async def clear_released(store: SupervisorStore, epoch: int, config: Config, kinds: Collection[str]) -> int:
+    """Clear the alerts about fingerprints that are no longer in quarantine. `kinds` are those of open alerts. Return how
+    many."""
+    if AlertKind.STEP_QUARANTINED not in kinds:
         return 0
+    known = await opened(store, config, AlertKind.STEP_QUARANTINED)
     poison = await store.quarantine.quarantine(config.claim_max)
     over = released(known, poison) if len(poison) < config.claim_max else []
     return await store.alerts.clear_alerts(epoch, over) if over else 0

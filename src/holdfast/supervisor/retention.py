@@ -74,7 +74,7 @@ class Pruning:
 
 class Forgetting:
     """Removes old rows that belong to no run: nodes that left, journal entries about no run, acts on many runs that
-    ended long ago, workflows and schedules that no code has any more, and what became of times of schedules."""
+    ended long ago, workflows and schedules that no code has any more, and what became of times of schedules, occasions, and events."""
 
     def __init__(self, store: Retention, config: Config) -> None:
         self._store, self._config = store, config
@@ -92,6 +92,8 @@ class Forgetting:
             await self._store.forget_workflows(epoch, now - config.keep_workflows_days * DAY_S, most),
             await self._store.forget_fires(epoch, now - config.keep_fires_days * DAY_S, most),
             await self._store.forget_backfills(epoch, now - config.keep_fires_days * DAY_S, most),
+            await self._store.forget_occasions(epoch, now - config.keep_events_days * DAY_S, most),
+            await self._store.forget_events(epoch, now - config.keep_events_days * DAY_S, most),
             await self._store.forget_sets(epoch, now - config.keep_workflows_days * DAY_S, most),
         )
         if max(removed) < most:  # else there may be more, which the next call removes

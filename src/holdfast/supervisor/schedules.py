@@ -39,11 +39,15 @@ class Scheduling:
         self._used = True
         """False if the last look found no schedule."""
 
+    def is_new(self, epoch: int) -> bool:
+        """True if this leader has not yet taken up what the code declares."""
+        return self._epoch != epoch
+
     async def fire(self, epoch: int) -> int:
         """Decide about all times that have come. Return how many runs were started. A new leader first takes up what the
         code declares."""
         started = 0
-        if self._epoch != epoch:
+        if self.is_new(epoch):
             self._epoch = epoch
             await self.reconcile(epoch)
         for _ in range(BATCHES_MAX):

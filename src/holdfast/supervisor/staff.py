@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.model import DEFAULT_NAMESPACE, NodeRow, RunRow
 from holdfast.namespaces import ALL, bare
-from holdfast.supervisor.phrases import ago, command
+from holdfast.supervisor.said import ago, command, place
 
 UNKNOWN_FILE = "FILE"
 """Stands in a command for the program's file when no node has recorded one."""
@@ -105,10 +105,11 @@ class Staff:
 
     def start(self, role: str, step: str = "", needs: Sequence[str] = ()) -> str:
         """Return the command that starts this role, or all roles if others are missing too."""
-        up = bool(self.schedulers), bool(step and self.agents(step)), self.has_supervisor
-        if role == "supervisor" and (up[0] or not self._files("workflows", self._code)):
+        has_scheduler = bool(self.schedulers)
+        if role == "supervisor" and (has_scheduler or not self._files("workflows", self._code)):
             return command("supervisor")
-        alone = (up[0] if role == "agent" else any("agent" in node.roles for node in self.live)) and up[2]
+        has_other = has_scheduler if role == "agent" else any("agent" in node.roles for node in self.live)
+        alone = has_other and self.has_supervisor
         labels = [word for need in needs for word in ("--label", need)]
         files = self._files("steps", step) if role == "agent" else self._files("workflows", self._code)
         where = () if self._run.namespace == DEFAULT_NAMESPACE else ("--namespace", self._run.namespace)
@@ -131,7 +132,3 @@ class Staff:
         last = max(gone, key=lambda node: node.lease_until)
         left_at = min(last.lease_until, last.retired_at or last.lease_until)
         return f" ({place(last)} had it until {ago(self._now - left_at)} ago)"
-
-
-def place(node: NodeRow) -> str:
-    return f"{node.host} pid {node.pid}"

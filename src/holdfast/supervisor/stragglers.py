@@ -6,7 +6,7 @@ May change: alerts of its kind, and counts of durations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.config import Config
 from holdfast.durations import STEP, sketches
@@ -27,9 +27,9 @@ class Stragglers:
         self._store, self._environment, self._config = store, environment, config
         self._faded_at = environment.monotonic()
 
-    async def watch(self, epoch: int, now: float) -> int:
+    async def watch(self, epoch: int, now: float, kinds: Collection[str]) -> int:
         """Raise an alert for each step name that has stragglers, and clear those of names that have none any more.
-        Return how many are new."""
+        `kinds` are those of open alerts. Return how many are new."""
         at, config = self._environment.monotonic(), self._config
         if at - self._faded_at > FADE_S:
             self._faded_at = at
@@ -47,7 +47,7 @@ class Stragglers:
         )
         found = judge(late, bounds, now)
         whole = len(late) < config.claim_max
-        return await reconcile(self._store, epoch, config, AlertKind.STRAGGLER, found, whole=whole)
+        return await reconcile(self._store, epoch, config, AlertKind.STRAGGLER, found, kinds, whole=whole)
 
 
 def bound_of(sketch: Sketch, config: Config) -> float | None:

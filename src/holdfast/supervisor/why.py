@@ -9,17 +9,23 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.config import DEFAULT
+from holdfast.event_names import awaited_of, event_words
+from holdfast.lateness import due_words
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.model import (
     AT_TAG,
     BACKFILL_TAG,
     CANCEL,
     DEADLINE,
+    REQUEST_PREFIX,
     SCHEDULE_TAG,
     UNDO_PREFIX,
     Breaker,
     BreakerState,
+    Ending,
     Hold,
     HoldScope,
     Lane,
@@ -29,21 +35,86 @@ from holdfast.model import (
     StepKind,
     StepRow,
     StepState,
+    request_key,
     undone_key,
 )
-from holdfast.namespaces import ALL
+from holdfast.namespaces import ALL, bare
+from holdfast.step_words import step_state
+from holdfast.store.limits import LimitRow
 from holdfast.supervisor.facts import Facts
 from holdfast.supervisor.outlook import Outlook
-from holdfast.supervisor.phrases import ago, command, counted, lower, parsed, quoted, reason, remark
-from holdfast.supervisor.staff import place
+from holdfast.supervisor.phrases import counted, lower, quoted, remark
+from holdfast.supervisor.said import (
+    Part,
+    ago,
+    command,
+    parsed,
+    parts,
+    place,
+    plain,
+    reason,
+    run_said,
+    said,
+    step_said,
+)
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a run is where it is: a sentence or two, whose parts say what they are."""
+
+    text: str
+    parts: list[Part]
+    state: str
+    """The state that it is about, as commands name it: of the run, or of the step that it waits for."""
 
 
 def explain(facts: Facts) -> str:
     """Return in a sentence or two what this run waits for, and what would move it. Of a fork, also say where it came
     from."""
+    return plain(_sentence(facts))
+
+
+def explained(facts: Facts) -> Why:
+    """Return the same with its parts."""
+    found = parts(_sentence(facts))
+    return Why("".join(part.text for part in found), found, _state(facts))
+
+
+def _sentence(facts: Facts) -> str:
     run = facts.run
-    origin = f" It was forked from {quoted(run.forked_from)}." if run.forked_from is not None else ""
-    return _explained(facts) + origin + _occasion(run)
+    origin = (
+        f" It was forked from {said('run', quoted(run.forked_from), run.forked_from)}."
+        if run.forked_from is not None
+        else ""
+    )
+    return _explained(facts) + origin + _occasion(run) + _promise(facts)
+
+
+def _promise(facts: Facts) -> str:
+    """Say whether the run keeps the promise of when it ends, or kept it."""
+    run, expected = facts.run, None if facts.outlook is None else facts.outlook.eta
+    found = due_words(run.due_at, run.finished_at, facts.now, expected)
+    return f" It {'' if run.finished_at is not None else 'is '}{found}." if found else ""
+
+
+def _state(facts: Facts) -> str:
+    if facts.run.state not in {RunState.RUNNING, RunState.UNDOING}:
+        return str(facts.run.state)
+    first = foremost(facts)
+    return str(facts.run.state) if first is None else step_state(first, facts.now)
+
+
+def foremost(facts: Facts) -> StepRow | None:
+    """Return the open step that most needs explaining. None if nothing is open."""
+    is_undoing = facts.run.state is RunState.UNDOING
+    live = [
+        step
+        for step in facts.steps
+        if step.state in STEP_LIVE
+        and step.key != DEADLINE
+        and (not is_undoing or step.kind is StepKind.CHILD or step.key.startswith(UNDO_PREFIX))
+    ]
+    return min(live, key=_urgency, default=None)
 
 
 def _occasion(run: RunRow) -> str:
@@ -83,6 +154,8 @@ def _running(facts: Facts) -> str:
     live = [step for step in facts.steps if step.state in STEP_LIVE and step.key != DEADLINE]
     if not live:
         return _undecided(facts)
+    asked_for = {step.key.removeprefix(REQUEST_PREFIX) for step in live if step.kind is StepKind.CALL}
+    live = [step for step in live if step.kind is not StepKind.CALLBACK or step.key not in asked_for]
     first, *others = sorted(live, key=_urgency)
     scopes = [step for step in others if step.kind is StepKind.SERVE]
     others = [step for step in others if step.kind is not StepKind.SERVE]
@@ -135,8 +208,8 @@ def _ended(facts: Facts) -> str:
     error = parsed(run.error)
     if run.state is RunState.UNDONE and error.get("by"):
         return (
-            f"It succeeded, and what it did was undone later, because run {error['by']}, which had started it, undid "
-            f"what it did or a part of it: {command('why', error['by'])} says why."
+            f"It succeeded, and what it did was undone later, because run {run_said(str(error['by']))}, which had started it, undid "
+            f"what it did or a part of it: {command('why', str(error['by']))} says why."
         )
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
@@ -161,11 +234,19 @@ def _culprit(facts: Facts) -> str:
     """Name the step that ended the run, if one did, and the error."""
     error, where = reason(facts.run.error), ""
     for step in _steps_that_ended_it(facts)[-1:]:
-        where = f" after step {step.key} gave up at attempt {step.attempt}"
-        if step.kind is StepKind.CHILD:
-            child = _child_of(step, facts)
-            where = f" after its child run {child.id if child else step.key} did not succeed"
+        where = f" after {_how_it_failed(step, facts)}"
     return where + (f": {error}" if error else "")
+
+
+def _how_it_failed(step: StepRow, facts: Facts) -> str:
+    if step.kind is StepKind.CHILD:
+        child = _child_of(step, facts)
+        return f"its child run {run_said(child.id) if child else step_said(step)} did not succeed"
+    if step.kind in {StepKind.CALLBACK, StepKind.ASK}:
+        expired = parsed(step.error).get("ending") == Ending.TIMED_OUT
+        name = said("step", step.name.rsplit(".", 1)[-1], str(step.n))
+        return f"{'nobody answered' if expired else 'an error was the answer to'} {step.kind} {name}"
+    return f"step {step_said(step)} gave up at attempt {step.attempt}"
 
 
 def _logs_words(steps: Sequence[StepRow], facts: Facts) -> str:
@@ -224,7 +305,7 @@ def _what_next(facts: Facts) -> str:
     run = facts.run
     if facts.retried is not None:
         newest = facts.retried.id
-        return f"It was retried as {newest}: {command('why', newest)} says how that run is doing"
+        return f"It was retried as {run_said(newest)}: {command('why', newest)} says how that run is doing"
     if run.parent_id is not None:
         return f"Its parent decides what happens next: {command('why', run.parent_id)} says what that is"
     return _retry_words(run, _steps_that_ended_it(facts), parsed(run.error))
@@ -287,7 +368,7 @@ def _undoing(facts: Facts) -> str:
     if first.kind is StepKind.CHILD:
         return f"It is undoing what it did, {done + 1} of {total}: {lower(_step(first, facts))}"
     short = first.name.rsplit(".", 1)[-1]
-    what = f"It is undoing what it did, {done + 1} of {total}: {short} undoes {undone_key(first.key)[0]}"
+    what = f"It is undoing what it did, {done + 1} of {total}: {said('step', short, str(first.n))} undoes {undone_key(first.key)[0]}"
     more = f" ({len(live)} in parallel)" if len(live) > 1 else ""
     return f"{what}{more}. {_step(first, facts)}"
 
@@ -324,10 +405,10 @@ def _stuck(facts: Facts) -> str:
     what = (
         f"the child run of step {key} could not be undone"
         if step.kind is StepKind.CHILD
-        else f"{step.name.rsplit('.', 1)[-1]}, the undo of {key}, gave up at attempt {step.attempt}"
+        else f"{said('step', step.name.rsplit('.', 1)[-1], str(step.n))}, the undo of {key}, gave up at attempt {step.attempt}"
     )
     return (
-        f"It is stuck: {what}{f': {message}' if message else ''}{more}. Decide how it goes on: {retry} tries the undo again, "
+        f"It is stuck: {what}{': ' + said('error', str(message)) if message else ''}{more}. Decide how it goes on: {retry} tries the undo again, "
         f"{command('skip', run.id, key, '--note', 'done by hand')} counts it as done, "
         f"{command('cancel', run.id, '--force')} stops undoing and leaves the rest as it is."
     )
@@ -339,24 +420,24 @@ def _held(facts: Facts) -> str:
     message = note.get("message", "")
     if note.get("why") == "drift":
         return (
-            f"It is held because its code has changed and no longer fits what the run recorded: {message}. "
+            f"It is held because its code has changed and no longer fits what the run recorded: {said('error', str(message))}. "
             f"Deploy code that fits, then {release} lets it go on; "
             f"{command('cancel', run.id)} ends it and undoes what it did."
         )
     if note.get("why") == "bug":
         return (
-            f"It is held because its workflow code raised {message}. Nothing of that turn was kept. Mend the code and "
+            f"It is held because its workflow code raised {said('error', str(message))}. Nothing of that turn was kept. Mend the code and "
             f"deploy it, then {release} lets it go on from there; {command('cancel', run.id)} ends it and undoes what it "
             "did."
         )
     if note.get("why") == "refused":
         refusal = note.get("said") or "it gave no reason, which should not happen"
         return (
-            f"It is held because the store refused {note.get('times', 'several')} times what it had to write: {refusal}. "
+            f"It is held because the store refused {note.get('times', 'several')} times what it had to write: {said('error', str(refusal))}. "
             f"Once that is mended, {release} lets it try again."
         )
     if note:
-        return f"It is held because it cannot be loaded: {message}. Once that is mended, {release} lets it try again."
+        return f"It is held because it cannot be loaded: {said('error', str(message))}. Once that is mended, {release} lets it try again."
     entry = facts.last("hold")
     by = (
         f"has been held by {entry.actor} for {ago(facts.now - entry.at)}"
@@ -373,9 +454,9 @@ def _in_quarantine(step: StepRow, facts: Facts) -> str:
     after = f" after {reason(step.error)}" if step.error else ""
     retry = command("retry", facts.run.id)
     if entry is None:
-        return f"Step {step.key} is in quarantine{after}; {retry} tries it again."
+        return f"Step {step_said(step)} is in quarantine{after}; {retry} tries it again."
     return (
-        f"Step {step.key} has been in quarantine for {ago(facts.now - entry.at)}{after} ({entry.place}). "
+        f"Step {step_said(step)} has been in quarantine for {ago(facts.now - entry.at)}{after} ({entry.place}). "
         f"{command('quarantine', 'release', entry.fingerprint)} tries it again, and so does {retry}; "
         f"with `skip` or `fail` in place of `release` the run goes on without it.{_logs_words([step], facts)}"
     )
@@ -384,9 +465,39 @@ def _in_quarantine(step: StepRow, facts: Facts) -> str:
 # --- runs that wait for a scheduler -----------------------------------------------------------------------------------
 
 
+def limit_words(queue: int, facts: Facts) -> str | None:
+    """Say which limit keeps what waits in a queue from beginning. None if no limit does."""
+    for row in facts.limits.get(queue, ()):
+        name = bare(row.name)
+        shows = command("limits", name)
+        if row.kind == "limit" and row.used >= row.most:
+            return f"a place under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
+        if row.kind == "rate":
+            room = row.room
+            if room.left <= 0:
+                when = (
+                    "" if room.again_at is None else f": the next one may in {ago(room.again_at - row.now)}"
+                )
+                return f"its turn under the rate {name}{when}; {shows} says more"
+    return None
+
+
+def _moved(row: LimitRow) -> str:
+    """Say why an adaptive limit is below its ceiling."""
+    if not row.is_adaptive or row.is_set or row.most >= row.declared:
+        return ""
+    why = f": {row.moved}" if row.moved else ""
+    return f"; the limit found its number by itself, {row.most} of {row.declared}{why}"
+
+
 def _pending(facts: Facts) -> str:
     run, staff = facts.run, facts.staff
-    waited = ago(facts.now - run.created_at)
+    if run.begin_at is not None and run.begin_at > facts.now:
+        begins = f"It is to begin in {ago(run.begin_at - facts.now)}"
+        return f"{begins}." if staff.schedulers else f"{begins}. {staff.no_scheduler()}."
+    waited = ago(facts.now - max(run.created_at, run.begin_at or 0.0))
+    if limit := limit_words(run.queue, facts):
+        return f"It has been waiting for {waited} for {limit}."
     able = staff.schedulers
     if not able:
         return f"It has been waiting for a scheduler for {waited}. {staff.no_scheduler()}."
@@ -404,7 +515,7 @@ def _undecided(facts: Facts) -> str:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _step(step: StepRow, facts: Facts) -> str:
+def _step(step: StepRow, facts: Facts) -> str:  # noqa: PLR0911  one sentence for each kind
     now = facts.now
     if step.kind is StepKind.TIMER:
         return _timer(step, facts)
@@ -412,6 +523,10 @@ def _step(step: StepRow, facts: Facts) -> str:
         return _signal(step, facts)
     if step.kind is StepKind.SERVE:
         return _serves(step, facts)
+    if step.kind is StepKind.ASK:
+        return _ask(step, facts)
+    if step.kind is StepKind.CALLBACK:
+        return _callback(step, facts)
     if step.kind is StepKind.CHILD:
         return _child(step, facts)
     if step.state is StepState.RUNNING:
@@ -420,7 +535,7 @@ def _step(step: StepRow, facts: Facts) -> str:
         return _in_quarantine(step, facts)
     gate = _gate_words(step, facts)
     if gate:
-        return f"Step {step.key} has been waiting for {ago(now - step.issued_at)}: {gate}."
+        return f"Step {step_said(step)} has been waiting for {ago(now - step.issued_at)}: {gate}."
     if step.ready_at > now:
         return _backing_off(step, facts)
     return _unclaimed(step, facts)
@@ -429,8 +544,8 @@ def _step(step: StepRow, facts: Facts) -> str:
 def _timer(step: StepRow, facts: Facts) -> str:
     left_s, staff = step.ready_at - facts.now, facts.staff
     if left_s <= 0:
-        return f"Its timer {step.key} came due {ago(-left_s)} ago. {staff.who_goes_on()}"
-    asleep = f"It sleeps ({step.key}) for another {ago(left_s)}."
+        return f"Its timer {step_said(step)} came due {ago(-left_s)} ago. {staff.who_goes_on()}"
+    asleep = f"It sleeps ({step_said(step)}) for another {ago(left_s)}."
     owner = staff.node(facts.run.owner)
     can_wake = staff.schedulers or (owner is not None and staff.is_live(owner))
     return asleep if can_wake else f"{asleep} Nobody could wake it now. {staff.no_scheduler()}."
@@ -438,23 +553,66 @@ def _timer(step: StepRow, facts: Facts) -> str:
 
 def _signal(step: StepRow, facts: Facts) -> str:
     undelivered = [row for row in facts.signals if row.name == step.name and row.delivered_seq is None]
+    what = event_words(step.name) or f"the signal {step.name!r}"
     if undelivered:
         sent = ago(facts.now - undelivered[0].sent_at)
-        return (
-            f"It waits for the signal {step.name!r}, which was sent {sent} ago. {facts.staff.who_goes_on()}"
-        )
+        return f"It waits for {what}, which was sent {sent} ago. {facts.staff.who_goes_on()}"
+    if what != f"the signal {step.name!r}":
+        return _event(step, what, facts)
     declared = facts.signals_declared
     data = " --data JSON" if declared is None else declared.data.get(step.name, "")
-    send = f"`holdfast signal {quoted(facts.run.id)} {quoted(step.name)}{data}`"
+    send = said("command", f"`holdfast signal {quoted(facts.run.id)} {quoted(step.name)}{data}`")
     waited = ago(facts.now - step.issued_at)
     return f"It has been waiting for {waited} for the signal {step.name!r}{_set_aside(step, facts)}: {send} sends it."
+
+
+def _event(step: StepRow, what: str, facts: Facts) -> str:
+    _, kind, path, value = awaited_of(step.name)
+    about = f"--subject {quoted(value)} " if path == "subject" else ""
+    send = f"`holdfast emit {quoted(kind)} {about}--data JSON`"
+    waited = ago(facts.now - step.issued_at)
+    return f"It has been waiting for {waited} for {what}{_set_aside(step, facts)}: {send} sends one."
+
+
+def _ask(step: StepRow, facts: Facts) -> str:
+    """Say who is asked. What they are asked is a payload."""
+    seen = next((one for one in facts.asks if one.row.n == step.n), None)
+    waited = ago(facts.now - step.issued_at)
+    if seen is None:
+        return f"It has been waiting for {waited} for people to answer."
+    row, people = seen
+    asked = ", ".join(one.who for one in people if one.handed_to is None and one.answered_at is None)
+    given = sum(one.answered_at is not None for one in people)
+    has = f"; {given} of {row.quorum} have answered" if row.quorum > 1 else ""
+    left = "" if row.expires_at is None else f" It expires in {ago(max(0.0, row.expires_at - facts.now))}."
+    move = (
+        f"`holdfast asks {row.id}` shows the question, and `holdfast answer {row.id} --data JSON` answers it."
+    )
+    return f"It has been waiting for {waited} for an answer of {asked}{has}.{left} {move}"
+
+
+def _callback(step: StepRow, facts: Facts) -> str:
+    """Say which step handed an address on, and until when an answer counts. The address itself stands nowhere."""
+    request = next((one for one in facts.steps if one.key == request_key(step.key)), None)
+    since = step.issued_at if request is None else request.finished_at or step.issued_at
+    left = (
+        "" if step.complete_by is None else f" It expires in {ago(max(0.0, step.complete_by - facts.now))}."
+    )
+    again = (
+        f" The callback can be asked for {step.attempts_max} times." if step.attempts_max > 1 and left else ""
+    )
+    move = said("command", f"`holdfast callback {quoted(facts.run.id)} {quoted(step.key)} --data JSON`")
+    return (
+        f"It has been waiting for {ago(facts.now - since)} for the callback of step {step_said(step)} ({step.name}) "
+        f"by another system.{left}{again} {move} answers in its place."
+    )
 
 
 def _serves(step: StepRow, facts: Facts) -> str:
     """Say that the run serves an update. `why` asks how to call it, too."""
     declared = facts.signals_declared
     data = " --data JSON" if declared is None else declared.updates.get(step.name, "")
-    call = f"`holdfast update {quoted(facts.run.id)} {quoted(step.name)}{data}`"
+    call = said("command", f"`holdfast update {quoted(facts.run.id)} {quoted(step.name)}{data}`")
     calls = [row for row in facts.signals if row.update == step.name and row.answer is None]
     text = f"It has been serving the update {step.name!r} for {ago(facts.now - step.issued_at)}"
     if not calls:
@@ -500,15 +658,15 @@ def _child(step: StepRow, facts: Facts) -> str:
     if step.n in facts.joins:
         joined = facts.joins[step.n]
         return (
-            f"It has been waiting for {waited} for run {joined} ({step.name}), which it joined: "
+            f"It has been waiting for {waited} for run {run_said(joined)} ({step.name}), which it joined: "
             f"{command('why', joined)} says what that run waits for."
         )
     if child is None:
-        return f"It has been waiting for {waited} for its child run {step.key} ({step.name})."
+        return f"It has been waiting for {waited} for its child run {step_said(step)} ({step.name})."
     if child.state in RUN_ENDED:
-        return f"Its child run {child.id} has ended ({child.state}). {facts.staff.who_goes_on()}"
+        return f"Its child run {run_said(child.id)} has ended ({child.state}). {facts.staff.who_goes_on()}"
     doing = _CHILD_DOES[child.state]
-    return f"It has been waiting for {waited} for its child run {child.id}, {doing}: {command('why', child.id)} says more."
+    return f"It has been waiting for {waited} for its child run {run_said(child.id)}, {doing}: {command('why', child.id)} says more."
 
 
 _CHILD_DOES = {
@@ -530,11 +688,11 @@ def _child_undo(step: StepRow, facts: Facts) -> str:
         ended = (
             f"Its child run {key} is undone."
             if child is None
-            else f"Its child run {child.id} is {child.state}."
+            else f"Its child run {run_said(child.id)} is {child.state}."
         )
         return f"{ended}{saga} {facts.staff.who_goes_on()}"
     return (
-        f"It has been waiting for {ago(facts.now - step.issued_at)} until its child run {child.id}, "
+        f"It has been waiting for {ago(facts.now - step.issued_at)} until its child run {run_said(child.id)}, "
         f"{_CHILD_DOES[child.state]}, is undone: {command('why', child.id)} says more.{saga}"
     )
 
@@ -543,7 +701,7 @@ def _executing(step: StepRow, facts: Facts) -> str:
     staff = facts.staff
     agent = staff.node(step.agent)
     where = f"on {place(agent)}" if agent else "on an agent that is no longer in the store"
-    text = f"Step {step.key} has been running {where} for {ago(facts.now - (step.started_at or facts.now))}, attempt {step.attempt}"
+    text = f"Step {step_said(step)} has been running {where} for {ago(facts.now - (step.started_at or facts.now))}, attempt {step.attempt}"
     if agent is None or not staff.is_live(agent):
         gone = ""
         if agent is not None:
@@ -603,7 +761,7 @@ def _gate_words(step: StepRow, facts: Facts) -> str | None:
         return None
     if isinstance(gate, Hold):
         return _hold_words(gate, facts.now)
-    words = breaker_words(gate, facts.now)
+    words = _breaker_words(gate, facts.now)
     if not gate.forced and not facts.staff.has_supervisor:
         words += (
             f". But that takes a Supervisor, and none is up: start one with {facts.staff.start('supervisor')}"
@@ -616,6 +774,7 @@ def _hold_words(hold: Hold, now: float) -> str:
     options = (
         ["--all", "--namespace", ALL] if hold.scope is HoldScope.ALL else [f"--{hold.scope}", hold.value]
     )
+    what = said("hold", what, f"{hold.scope}:{hold.value}")
     return (
         f"{what} has been held by {hold.actor} for {ago(now - hold.at)}{remark(hold.note)}; "
         f"{command('release', *options)} lets it go on"
@@ -624,14 +783,19 @@ def _hold_words(hold: Hold, now: float) -> str:
 
 def breaker_words(row: Breaker, now: float) -> str:
     """Explain a breaker that is not closed, in half a sentence."""
+    return plain(_breaker_words(row, now))
+
+
+def _breaker_words(row: Breaker, now: float) -> str:
+    name = said("breaker", row.name, row.name)
     open_for, reset = ago(now - (row.opened_at or now)), command("breakers", "reset", row.name)
     if row.forced:
         return (
-            f"the breaker of {row.name} was opened by {row.actor} {open_for} ago{remark(row.note)}; "
+            f"the breaker of {name} was opened by {row.actor} {open_for} ago{remark(row.note)}; "
             f"it stays open until {reset} lets one step try it"
         )
     why = ": ".join(part for part in (row.note, row.error) if part)
-    trouble = f"{row.name} has been in trouble for {open_for}{remark(why)}"
+    trouble = f"{name} has been in trouble for {open_for}{remark(why)}"
     if row.state is BreakerState.OPEN:
         left = ago((row.open_until or now) - now)
         return (
@@ -646,7 +810,7 @@ def breaker_words(row: Breaker, now: float) -> str:
 def _backing_off(step: StepRow, facts: Facts) -> str:
     after = f" after {reason(step.error)}" if step.error else ""
     text = (
-        f"Step {step.key} backs off{after}; attempt {step.spent + 1} of {step.attempts_max} begins in "
+        f"Step {step_said(step)} backs off{after}; attempt {step.spent + 1} of {step.attempts_max} begins in "
         f"{ago(step.ready_at - facts.now)}, and {command('retry', facts.run.id)} begins it at once"
     )
     missing = _missing_agent(step, facts)
@@ -654,7 +818,9 @@ def _backing_off(step: StepRow, facts: Facts) -> str:
 
 
 def _unclaimed(step: StepRow, facts: Facts) -> str:
-    text = f"Step {step.key} has been ready for {ago(facts.now - step.ready_at)}"
+    if limit := limit_words(step.queue, facts):
+        return f"Step {step_said(step)} has been waiting for {ago(facts.now - step.ready_at)} for {limit}."
+    text = f"Step {step_said(step)} has been ready for {ago(facts.now - step.ready_at)}"
     missing = _missing_agent(step, facts)
     if missing:
         return f"{text}, but {missing}."

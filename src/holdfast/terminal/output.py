@@ -119,6 +119,7 @@ def run_object(run: RunRow) -> Object:
         "state": str(run.state),
         "namespace": run.namespace,
         "priority": run.priority,
+        "fair": run.fair,
         "tags": plain_object(run.tags),
         "parent_id": run.parent_id,
         "started_by": run.started_by,
@@ -131,6 +132,8 @@ def run_object(run: RunRow) -> Object:
         "started_at": moment(run.started_at),
         "finished_at": moment(run.finished_at),
         "deadline": moment(run.deadline),
+        "begin_at": moment(run.begin_at),
+        "due_at": moment(run.due_at),
         "seconds": seconds(run.created_at, run.finished_at),
     }
 
@@ -257,6 +260,8 @@ def journal_object(entry: JournalEntry) -> Object:
         "verb": entry.verb,
         "n": entry.n,
         "note": entry.note,
+        "via": entry.via,
+        "request": entry.request,
     }
 
 

@@ -8,8 +8,10 @@ from rich.padding import Padding
 from rich.table import Table
 
 from holdfast.codec import describe_error
+from holdfast.codec.secret import masked_json
+from holdfast.lateness import due_words
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, DEADLINE, OCCASION_TAGS, RunRow, StepKind
+from holdfast.model import CANCEL, DEADLINE, OCCASION_TAGS, RunRow, RunState, StepKind
 from holdfast.terminal import output, wording
 from holdfast.terminal.page import Page
 from holdfast.terminal.screen import Screen, Text, payload, styled_state
@@ -79,8 +81,13 @@ def _facts(page: Page) -> Table:
     fact("started", f"{output.local_time(run.created_at)}, {ago} ago")
     fact("took" if run.finished_at else "so far", wording.run_took(run, page.now))
     fact("eta", wording.left(page.outlook.eta))
+    if run.begin_at is not None and run.begin_at > page.now and run.state is RunState.PENDING:
+        fact("begins", f"{output.local_time(run.begin_at)}, in {wording.span(run.begin_at - page.now)}")
     if run.deadline is not None and run.state not in RUN_ENDED:
         fact("deadline", f"in {wording.span(run.deadline - page.now)}")
+    if run.due_at is not None:
+        promise = due_words(run.due_at, run.finished_at, page.now, page.outlook.eta)
+        fact("due", f"{output.local_time(run.due_at)}, {promise}")
     tags = wording.plain_object(run.tags)
     fact("tags", ", ".join(f"{key}={value}" for key, value in tags.items() if key not in OCCASION_TAGS))
     fact("for", wording.occasion(tags))
@@ -148,7 +155,7 @@ def _updates(page: Page) -> Rows:
         (
             output.local_time(row.sent_at),
             row.update,
-            wording.trimmed(row.payload.decode(errors="backslashreplace"), 120),
+            wording.trimmed(masked_json(row.payload).decode(errors="backslashreplace"), 120),
             wording.trimmed(wording.answer_words(row), 120),
         )
         for row in page.signals
@@ -182,7 +189,12 @@ def _runs(runs: list[RunRow]) -> Rows:
 
 def _journal(page: Page) -> Rows:
     return [
-        (output.local_time(entry.at), entry.actor, entry.verb, wording.trimmed(entry.note or "", 120))
+        (
+            output.local_time(entry.at),
+            entry.actor if entry.via is None else f"{entry.actor} ({entry.via})",
+            entry.verb,
+            wording.trimmed(entry.note or "", 120),
+        )
         for entry in reversed(page.journal)
     ]
 

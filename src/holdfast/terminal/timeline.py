@@ -12,6 +12,7 @@ from holdfast.model import Attempt, Ending, StepKind, StepRow
 from holdfast.supervisor.outlook import Outlook
 from holdfast.terminal import wording
 from holdfast.terminal.screen import Text, styled_state
+from holdfast.timeline.places import components
 
 KEY_CELLS_MAX = 44
 KEY_SHARE = 0.4
@@ -80,14 +81,6 @@ def timeline(
         if lines := log_lines.get(step.n):
             grid.add_row("", "", Text(f"logged {wording.lines(lines)}", style="bright_black"), "")
     return grid
-
-
-def components(key: str) -> list[str]:
-    """Split a key at its slashes. Free text after a colon belongs to the last part, even if it contains slashes."""
-    path, colon, free = key.partition(":")
-    parts = path.split("/")
-    parts[-1] += colon + free
-    return parts
 
 
 def tree_rows(steps: Sequence[StepRow]) -> list[TimelineRow]:

@@ -98,44 +98,39 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         self.stopped = False
+        ready, timers, pop_timer = self.ready, self._timers, heapq.heappop
         try:
-            while not (reached := until()) and not self.stopped and self._once(end):
-                pass
+            while not (reached := until()) and not self.stopped:
+                while not ready:  # let time pass
+                    if not timers or timers[0][0] > end:
+                        return False
+                    due, _, handle = pop_timer(timers)
+                    if not handle.dropped:
+                        self.now = max(self.now, due)
+                        ready.append(handle)
+                handle = ready.popleft()
+                if handle.dropped:
+                    continue
+                process = handle.context.get(PROCESS)
+                if process is not None:
+                    if process.dead:
+                        continue
+                    if process.missed is not None:
+                        process.missed.append(handle)
+                        continue
+                self.callbacks += 1
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001  one callback's error must not end the loop
+                    self.errors.append(error)
             return reached
         finally:
             asyncio._set_running_loop(before)
 
     def stop(self) -> None:
         self.stopped = True
-
-    def _once(self, end: float) -> bool:
-        """Let time pass until a callback is ready, and run it. Return False if none is ready by `end`."""
-        ready, timers = self.ready, self._timers
-        while not ready:
-            if not timers or timers[0][0] > end:
-                return False
-            due, _, handle = heapq.heappop(timers)
-            if not handle.dropped:
-                self.now = max(self.now, due)
-                ready.append(handle)
-        handle = ready.popleft()
-        if handle.dropped:
-            return True
-        process = handle.context.get(PROCESS)
-        if process is not None:
-            if process.dead:
-                return True
-            if process.missed is not None:
-                process.missed.append(handle)
-                return True
-        self.callbacks += 1
-        try:
-            handle.context.run(handle.callback, *handle.args)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # noqa: BLE001  one callback's error must not end the loop
-            self.errors.append(error)
-        return True
 
     # --- what asyncio needs -----------------------------------------------------------------------------------------
 
@@ -173,6 +168,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         return task
+
+    def forget_done(self) -> None:
+        """Let go of tasks that have ended: they have no `finally` left to run."""
+        self._tasks = [task for task in self._tasks if not task.done()]
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any

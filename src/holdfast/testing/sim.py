@@ -15,11 +15,12 @@ from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from holdfast.client import Holdfast, answer_of
+from holdfast.client import Holdfast
+from holdfast.desk.signals import answer_of
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.logs import LogInfo
-from holdfast.model import DEADLINE, UPDATE_PREFIX, NewSignal, RunState, StepKind
+from holdfast.model import DEADLINE, UPDATE_PREFIX, AskState, NewSignal, RunState, StepKind
 from holdfast.run import Run as Handle
 from holdfast.store.operations import Close
 from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
@@ -27,6 +28,8 @@ from holdfast.testing.parts import Part
 from holdfast.testing.report import Report
 from holdfast.testing.stage import Stage, StageAttempt
 from holdfast.testing.stand_ins import Play, StandIn, execute
+from holdfast.wire.answers import Ask, CalledBack
+from holdfast.wire.events import EmittedEvent
 from holdfast.workflow.here import here_var
 from holdfast.workflow.options import UNSET, Unset
 from holdfast.workflow.signal import Signal
@@ -106,6 +109,8 @@ class SimRun(Generic[R]):
             StepKind.TIMER: "`sim.advance(…)` lets time pass",
             StepKind.SIGNAL: "`sim.send(run, signal, value)` sends it",
             StepKind.SERVE: "`sim.update(run, update, value)` calls it",
+            StepKind.ASK: "`sim.answer(run, value)` answers it",
+            StepKind.CALLBACK: "`sim.call_back(run, value)` calls back",
         }
         waits = {step.kind for step in steps if step.state in STEP_LIVE and step.key != DEADLINE}
         move = "; ".join(words for kind, words in moves.items() if kind in waits)
@@ -204,6 +209,33 @@ class Sim:
         answer: R = update.reply.decode(answer_of(end, run.id, update.name))
         return answer
 
+    def asks(self, run: SimRun[Any] | None = None, who: str | None = None) -> Sequence[Ask]:
+        """Return the open questions to people, the oldest first: all, those of a run, or those to a person or team."""
+        run_id = None if run is None else run.id
+        found = self.ask(lambda hf: hf.asks.list(who, run=run_id))
+        return [one for one in found if one.state is AskState.OPEN]
+
+    def answer(self, run: SimRun[Any], value: Any, *, by: str = "person:anna", note: str = "") -> Ask:
+        """Answer the oldest open question of a run, for the person `by`, and let the run go on. Raises what
+        `hf.asks.answer()` raises, and NotEnded, with what the run waits for, if it asks nothing."""
+        found = self.asks(run)
+        if not found:
+            raise NotEnded(f"{run.id} asks nobody anything. {self.stage.why(run.id)}")
+        return self.ask(lambda hf: hf.asks.answer(found[0].id, value, note, by=by)).ask
+
+    def call_back(
+        self, run: SimRun[Any], value: Any, *, step: str | None = None, note: str = ""
+    ) -> CalledBack:
+        """End a callback of a run as the other system would, and let the run go on. `value` is the result, or an exception:
+        then the callback says that it failed. `step` is the key, name or number of the step, if the run waits for several.
+        Raises what `hf.callbacks.answer()` raises."""
+        if isinstance(value, Exception):
+            kind = type(value).__name__
+            return self.ask(
+                lambda hf: hf.callbacks.fail(run.id, str(value), error_type=kind, step=step, note=note)
+            )
+        return self.ask(lambda hf: hf.callbacks.answer(run.id, value, step=step, note=note))
+
     def cancel(self, run: SimRun[Any]) -> None:
         """Ask a run to cancel itself, and let it go on."""
         self.ask(lambda hf: hf.run(run.id).cancel())
@@ -240,6 +272,18 @@ class Sim:
         answer = self.stage.ask(act)
         self.stage.run_until_idle()
         return answer
+
+    def emit(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        subject: str | None = None,
+        source: str | None = None,
+        id: str | None = None,
+    ) -> EmittedEvent:
+        """Send an event, let all runs go on, and return what became of it: `sim.emit("order.created", order)`."""
+        return self.ask(lambda hf: hf.emit(type, data, subject=subject, source=source, id=id))
 
     def kill_agent(self) -> None:
         """Kill the process that executes the steps, as kill -9 does; another one goes on. A stub can call this, too."""

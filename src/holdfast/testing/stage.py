@@ -16,16 +16,19 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 
+from msgspec.structs import asdict
+
 from holdfast.agent.agent import Agent
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.claims import Claimer
 from holdfast.agent.executor import Executor
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle import STEP_ENDED
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.logs import LogInfo
 from holdfast.model import (
     DEADLINE,
+    REQUEST_PREFIX,
     UPDATE_PREFIX,
     NewSignal,
     RunRow,
@@ -36,10 +39,11 @@ from holdfast.model import (
     StepState,
 )
 from holdfast.node import Node
-from holdfast.store.answers import UpdateEnd
+from holdfast.store.answers import ClaimedRequest, ClaimedStep, UpdateEnd
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.supervisor.facts import gather
+from holdfast.supervisor.lateness import next_promise
 from holdfast.supervisor.why import explain
 from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedDatabase, World
 from holdfast.workflow import outside
@@ -60,8 +64,11 @@ STILL_S = 7200.0
 EDGE_S = 0.001
 """`advance` also does what comes due this soon after its end: a time of day as a float has only seven decimal
 places."""
+BEHIND_S = 60.0
+"""A run may say that it was made this much earlier than it was, because the node that made it goes by its own clock."""
 PAGE = 1000
 ACTIVE = (str(RunState.PENDING), str(RunState.RUNNING), str(RunState.UNDOING))
+OPEN = tuple(str(state) for state in RunState if state not in RUN_ENDED)
 ABOUT_NODES = frozenset({"register", "renew", "lead", "resign", "retire", "reconcile", "lane"})
 """Writes that do not change any run."""
 
@@ -87,6 +94,7 @@ class WatchedAttempt(Attempting):
             undoes=at.undoes,
             keeper=at.keeper,
             twin=at.twin,
+            callback=at.callback,
         )
         made.reads_key = False
         return made
@@ -136,6 +144,13 @@ Perform = Callable[[StageAttempt], Awaitable[Any]]
 class _AllClaims(Claimer):
     def can_serve(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps
+
+    async def _address(self, found: list[ClaimedStep]) -> None:
+        """Steps get an address at which nobody listens: the test answers by the run."""
+        for place, item in enumerate(found):
+            if item.key.startswith(REQUEST_PREFIX):
+                url = f"https://callback.invalid/v1/callbacks/{item.run_id}:{item.n}"
+                found[place] = ClaimedRequest(**asdict(item), callback=url)
 
 
 class _LoopExecutor(Executor):
@@ -212,6 +227,12 @@ class Activity(NamedTuple):
     """When the next run reaches its deadline."""
     schedule: float | None = None
     """When the next schedule is due."""
+    ask: float | None = None
+    """When there is something to do about a question to people, or a callback expires."""
+    occasion: float | None = None
+    """When there is something to do about a composed trigger."""
+    promise: float | None = None
+    """When a run that was promised to end can next become late."""
 
 
 class Stage:
@@ -238,6 +259,7 @@ class Stage:
         self.store = Store(SharedDatabase(self.world, observer))
         self._see(self.store.open())
         self._looked: tuple[int, float, Activity] | None = None
+        self._open_runs = _OpenRuns(self.store)
         self._changes, self._changed_at = 0, self.loop.now
         self.check: Callable[[], None] = lambda: None
         """Called now and then while time passes. The stage's user can raise here an error that occurred inside a
@@ -305,8 +327,12 @@ class Stage:
         """Close the process in good order."""
         process = self.process
         if process is not None and not process.dead:
-            self._until_done(process, process.close())
+            closing = self._until_done(process, process.close())
             self.world.kill(process)
+            if closing.done():
+                # Nothing of it is left to end. A year has thousands of them, which would fill the memory.
+                self.world.processes.remove(process)
+                self.loop.forget_done()
 
     def demand_no_loop(self) -> None:
         if asyncio._get_running_loop() is not None:
@@ -373,7 +399,7 @@ class Stage:
             changes, until, look = self._looked
             if changes == self.world.changes and self.now < until:
                 return look
-        look = self._see(_look_at(self.store, self.now))
+        look = self._see(_look_at(self.store, self._open_runs, self.now))
         due = _earliest(look)
         self._looked = (self.world.changes, math.inf if due is None else due, look)
         return look
@@ -454,12 +480,36 @@ async def _steps(store: Store, run_id: str) -> list[StepRow]:
     return found
 
 
-async def _look_at(store: Store, now: float) -> Activity:
+class _OpenRuns:
+    """Knows the runs that have not ended. What has ended stays so. So only those that were open are read again, and those that
+    are newer: after a year there are thousands of others."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ids: list[str] = []
+        self._since: float | None = None
+
+    async def read(self, now: float) -> list[RunRow]:
+        """Return these runs, the newest first."""
+        new = await self._store.reads.runs(RunFilter(states=OPEN, since=self._since, limit=PAGE))
+        ids = {run.id for run in new}
+        known = [await self._store.reads.run(run_id) for run_id in self._ids if run_id not in ids]
+        found = new + [run for run in known if run is not None and run.state not in RUN_ENDED]
+        self._ids, self._since = [run.id for run in found], now - BEHIND_S
+        return found
+
+
+async def _look_at(store: Store, open_runs: _OpenRuns, now: float) -> Activity:
     busy = False
     ready: list[float] = []
     timers: list[float] = []
     deadlines: list[float] = []
-    for run in await store.reads.runs(RunFilter(states=ACTIVE, limit=PAGE)):
+    for run in await open_runs.read(now):
+        if run.state not in ACTIVE:
+            continue
+        if run.state is RunState.PENDING and run.begin_at is not None and run.begin_at > now:
+            timers.append(run.begin_at)
+            continue
         steps = await _steps(store, run.id)
         waits = False
         for step in steps:
@@ -479,11 +529,28 @@ async def _look_at(store: Store, now: float) -> Activity:
                 waits = True
         busy |= not waits  # a run that waits for nothing is about to go on, or to end
         busy |= any(signal.delivered_seq is None for signal in await store.reads.signals(run.id))
-    looks = await store.schedules.schedule_looks("", 1)
-    busy |= any(at <= now for at in (*ready, *timers, *deadlines)) or bool(looks.names or looks.backfills)
-    back_off, timer, deadline = (min(times, default=None) for times in (ready, timers, deadlines))
-    return Activity(busy, back_off, timer, deadline, looks.next_at)
+    duties = await store.leader.duties(CALM.timeout_grace_s, CALM.breaker_window_s)
+    if duties.fires:
+        looks = await store.schedules.schedule_looks("", 1)
+        busy |= bool(looks.names or looks.backfills)
+    promise = await next_promise(store, now) if duties.promises else None
+    found = Activity(
+        busy,
+        back_off=min(ready, default=None),
+        timer=min(timers, default=None),
+        deadline=min(deadlines, default=None),
+        schedule=duties.schedule_at,
+        ask=_first(duties.ask_at, duties.callback_at),
+        occasion=_first(duties.part_at, duties.occasion_at),
+        promise=promise,
+    )
+    due = _earliest(found)
+    return found._replace(busy=busy or (due is not None and due <= now))
 
 
 def _earliest(look: Activity) -> float | None:
-    return min((at for at in look[1:] if at is not None), default=None)
+    return _first(*look[1:])
+
+
+def _first(*times: float | None) -> float | None:
+    return min((at for at in times if at is not None), default=None)

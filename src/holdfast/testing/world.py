@@ -27,14 +27,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from enum import Enum
-from functools import partial
 from random import Random
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
 from holdfast.environment import Environment
-from holdfast.errors import StoreFull, StoreUnreachable
+from holdfast.errors import StoreError, StoreFull, StoreUnreachable
 from holdfast.model import ROLES
 from holdfast.node import Node
 from holdfast.store.bell import Bell
@@ -42,7 +41,9 @@ from holdfast.store.database import Session, StoreCall
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.database import SqliteDatabase
-from holdfast.store.sqlite.faults import explained
+from holdfast.store.sqlite.faults import LibraryError, explain
+from holdfast.store.sqlite.memory import MemoryConnections
+from holdfast.store.sqlite.session import SqliteSession
 from holdfast.store.store import Store
 from holdfast.testing.loop import PROCESS, Handle, VirtualLoop
 
@@ -103,6 +104,10 @@ class VirtualEnvironment(Environment):
     def memory_mb(self) -> float:
         return 0.0
 
+    def secret(self, size: int) -> bytes:
+        """Return bytes that the seed decides. In a simulation nobody is there to guess them."""
+        return self.random.randbytes(size)
+
     def now(self) -> float:
         return EPOCH + self._loop.now + self.skew_s
 
@@ -110,8 +115,9 @@ class VirtualEnvironment(Environment):
         return self._begun + self._loop.now * self.rate
 
     async def sleep(self, seconds: float) -> None:
-        future = self._loop.create_future()
-        timer = self._loop.call_later(max(0.0, seconds), _wake, future)
+        loop = self._loop
+        future = loop.create_future()
+        timer = loop.call_at(loop.now + max(0.0, seconds), _wake, future)
         try:
             await future
         finally:
@@ -154,48 +160,59 @@ class SharedDatabase(SqliteDatabase):
     async def close(self) -> None:
         self._is_open = False
 
-    def _connection(self) -> Any:
-        if not self._is_open:
-            raise StoreUnreachable(f"{self.what} is not open")
-        return self.world.connection
+    def _not_open(self) -> StoreError:
+        return StoreUnreachable(f"{self.what} is not open")
+
+    def _refused(self, verb: str, error: LibraryError) -> StoreError:
+        self.world.refused(self.process, verb, error)
+        return explain(self.what, error)
 
     async def look(
         self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
         """Read. The answer may be out of date when the reader gets it."""
-        await self.world.faults.reach(self.process, call.verb, False)
-        with explained(self.what, partial(self.world.refused, self.process, call.verb)):
-            found = await read(self._session(self._connection()))
-        await self.world.faults.answer(self.process, call.verb, False)
+        world, process, verb = self.world, self.process, call.verb
+        await world.faults.reach(process, verb, False)
+        if not self._is_open:
+            raise self._not_open()
+        try:
+            found = await read(SqliteSession(world.reader(verb), self.clock))
+        except LibraryError as error:
+            raise self._refused(verb, error) from error
+        await world.faults.answer(process, verb, False)
         return found
 
     async def write(
         self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
         """Begin, do and commit a transaction. No other code runs in between."""
-        world, process = self.world, self.process
-        world.asking(process, call.verb, call.arguments)
-        await world.faults.reach(process, call.verb, True)
-        connection = self._connection()
+        world, process, verb, asked = self.world, self.process, call.verb, call.arguments
+        world.asking(process, verb, asked)
+        await world.faults.reach(process, verb, True)
+        if not self._is_open:
+            raise self._not_open()
+        connection = world.connection
         before = connection.total_changes()
         connection.execute("BEGIN IMMEDIATE")
         try:
-            with explained(self.what, partial(world.refused, process, call.verb)):
-                done = await act(self._session(connection))
+            done = await act(SqliteSession(connection, self.clock))
+        except LibraryError as error:
+            self._roll_back()
+            raise self._refused(verb, error) from error
         except BaseException:
             self._roll_back()
             raise
         if connection.total_changes() == before:
             self._roll_back()
         else:
-            await self._commit(call)
-        await world.faults.answer(process, call.verb, True)
+            await self._commit(verb, asked)
+        await world.faults.answer(process, verb, True)
         return done
 
-    async def _commit(self, call: StoreCall) -> None:
+    async def _commit(self, verb: str, asked: dict[str, Any]) -> None:
         world, process = self.world, self.process
-        fate = world.faults.fate(process, call.verb)
-        if fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):
+        fate = world.faults.fate(process, verb)
+        if fate is not Fate.COMMITTED and fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):
             self._roll_back()
             if fate is Fate.DIES_BEFORE:
                 world.kill(process)
@@ -204,7 +221,7 @@ class SharedDatabase(SqliteDatabase):
                 raise StoreFull(f"the disk under {self.what} is full: make room")
             raise StoreUnreachable(f"{self.what} is away")
         world.connection.execute("COMMIT")
-        world.committed(process, call.verb, call.arguments)
+        world.committed(process, verb, asked)
         if fate is Fate.DIES_AFTER:
             world.kill(process)
             await world.for_ever()
@@ -265,9 +282,13 @@ class Process(Holdfast):
         labels: Iterable[str] = (),
         skew_s: float = 0.0,
         rate: float = 1.0,
+        store: str = MEMORY,
+        **given: Any,
     ) -> None:
         environment = VirtualEnvironment(world, name, skew_s=skew_s, rate=rate)
-        super().__init__(MEMORY, roles=roles, labels=labels, config=world.config, environment=environment)
+        super().__init__(
+            store, roles=roles, labels=labels, config=world.config, environment=environment, **given
+        )
         self.world, self.name = world, name
         self.roles = tuple(roles)
         self.dead = False
@@ -325,6 +346,7 @@ class World:
         self._memory = _take_memory()
         self._memory.time.world = self
         self.connection, self.clock = self._memory.connection, self._memory.clock
+        self.reader = self._memory.reader
         self._clock_s = 0.0
         if past is not None:
             self.loop.now = past.now
@@ -426,12 +448,46 @@ class _WorldTime(Environment):
         return 0.0 if self.world is None else self.world.store_now()
 
 
-class _Memory(NamedTuple):
-    """A database in memory, with its clock."""
+class _Memory:
+    """A database in memory, with its clock and its connections.
 
-    connection: Any
-    clock: Clock
-    time: _WorldTime
+    apsw keeps the prepared statements of the last 512 uses of a connection. A world uses more than that in a few virtual
+    seconds, and to compile a statement takes twenty times as long as to run it. So there are several connections for
+    reading, and each verb has one of them."""
+
+    READERS = 5
+
+    def __init__(self) -> None:
+        self.time = _WorldTime()
+        self._connections = MemoryConnections(self.time)
+        self.clock = Clock(self.time, is_shared=False)
+        self._connections.on_connected = self.clock.serve
+        self._connections.open_now()
+        self.connection: Any = self._connections.writer
+        schema.migrate(self.connection, self._connections.what)
+        self._of_verbs: dict[str, Any] = {}
+        self._readers: list[Any] = []
+
+    def reader(self, verb: str) -> Any:
+        """Return the connection on which this verb reads."""
+        found = self._of_verbs.get(verb)
+        if found is None:
+            at = len(self._of_verbs) % self.READERS
+            if at == len(self._readers):
+                self._readers.append(self._connections.reader())
+            found = self._of_verbs[verb] = self._readers[at]
+        return found
+
+    def empty(self) -> None:
+        connection, tables = self.connection, _tables(self.connection)
+        # To look into an empty table is twenty times as fast as to delete all its rows.
+        looks = ", ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)  # noqa: S608  names from the schema itself
+        used = connection.execute(f"SELECT {looks}").fetchall()[0]
+        connection.execute("BEGIN")
+        for table, is_used in zip(tables, used, strict=True):
+            if is_used:
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        connection.execute("COMMIT")
 
 
 _spare: list[_Memory] = []
@@ -440,18 +496,11 @@ already."""
 
 
 def _take_memory() -> _Memory:
-    if _spare:
-        memory = _spare.pop()
-        for table in _tables(memory.connection):
-            # To look into an empty table is twenty times as fast as to delete all its rows.
-            if memory.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").get:  # noqa: S608  a name from the schema itself
-                memory.connection.execute(f"DELETE FROM {table}")  # noqa: S608
-        return memory
-    time = _WorldTime()
-    database = SqliteDatabase(MEMORY, time, DEFAULT)
-    database.connections.open_now()
-    schema.migrate(database.connections.writer, database.what)
-    return _Memory(database.connections.writer, database.clock, time)
+    if not _spare:
+        return _Memory()
+    memory = _spare.pop()
+    memory.empty()
+    return memory
 
 
 def _give_memory(memory: _Memory) -> None:

@@ -58,7 +58,7 @@ def left_of(row: BackfillRow, times: Sequence[float]) -> list[float]:
 def starts_as(
     schedule: str, at: float, known: Sequence[OpenFire], taken: frozenset[str], again: str
 ) -> int | None:
-    """Return as which repeat a time runs. None if it is left alone: it is open, or has run before."""
+    """Return the number of the repeat with which a time runs. None if it is left alone: it is open, or has run before."""
     runs = [one for one in known if one.fate == FireFate.STARTED]
     if any(one.fate == FireFate.BUFFERED for one in known):
         return None

@@ -3,6 +3,7 @@ has no code of the author's."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from hashlib import blake2b
@@ -59,6 +60,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     window_s: float = WINDOW_S
     jitter_s: float = 0.0
     pause_after: int | None = None
+    due: str | None = None
+    """The wall time by which its runs are promised to end, such as 06:00: the first one after the time of the run."""
+    due_s: float | None = None
+    """The same, as a span that is counted from when the run may begin."""
 
     def check(self) -> None:
         """Raise DefinitionError if something in the plan cannot be."""
@@ -76,6 +81,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             )
         if self.missed not in get_args(Missed):
             raise DefinitionError(f'missed: expected "skip", "once" or a number, not {self.missed!r}')
+        if self.due is not None:
+            wall_time(self.due)
         for what, value, low, high in (
             ("count", self.count, 1, 10**9),
             ("missed", self.missed_max, 1, MISSED_MAX),
@@ -134,8 +141,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return self.only is None or self.only.is_over(day) or self.only.has(day)
 
     def _shifted(self, at: float) -> float | None:
-        """Look at one day after another. To a day that is kept belong its own times, and those of the days without a
-        break before it (or after it) that are removed."""
+        """Look at one day after another. A day that is kept has its own times, and those of the
+        removed days right before it (or right after it)."""
         day = _midnight(self._zone.local(at))
         for _ in range(DAYS_MAX):
             if self.keeps(day.date()):
@@ -168,7 +175,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         parts = self._times.parts
         if len(parts) == 1 and isinstance(parts[0], Interval) and self.skip is None and self.only is None:
             end = until if self.end is None else min(until, self.end + 1)
-            many = int((end - first - 1e-6) // parts[0].seconds)
+            # The first one counts, however near the end is.
+            many = max(0, int((end - first - 1e-6) // parts[0].seconds))
             return many + 1, first, first + many * parts[0].seconds
         count, last = 1, first
         while count < most:
@@ -193,6 +201,16 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def next_start(self, name: str, cursor: float) -> float | None:
         at = self.after(cursor)
         return None if at is None else self.starts_at(name, at)
+
+    def due_at(self, at: float) -> float | None:
+        """Return by when the run of this time is promised to end, if that is a wall time: the first one after it. On a day
+        that does not have this wall time, it is the first instant after the gap."""
+        if self.due is None:
+            return None
+        minutes, where = wall_time(self.due), self._zone
+        day = _midnight(where.local(at))
+        found = where.instant(day + minutes)
+        return found if found > at else where.instant(day + timedelta(days=1) + minutes)
 
     def preview(self, name: str, after: float, count: int) -> list[Preview]:
         """Return the next times, and between them the times that a calendar removed."""
@@ -237,6 +255,16 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def shown(self, at: float) -> str:
         """Return a time as people in the schedule's zone read it."""
         return self._zone.aware(at).isoformat(sep=" ", timespec="seconds")
+
+
+def wall_time(text: str) -> timedelta:
+    """Read a wall time such as 06:00, as the time since midnight."""
+    found = re.fullmatch(r"([01][0-9]|2[0-3]):([0-5][0-9])", text)
+    if found is None:
+        raise DefinitionError(
+            f"due: {text!r} is no wall time in the schedule's zone: write 06:00; a span is given to the workflow"
+        )
+    return timedelta(hours=int(found[1]), minutes=int(found[2]))
 
 
 def _midnight(local: datetime) -> datetime:

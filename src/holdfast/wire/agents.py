@@ -19,7 +19,9 @@ NAME_MAX, STEPS_MAX, HAS_MAX, REPORTS_MAX, PLACES_MAX = 200, 10_000, 100_000, 5_
 SECRET_BYTES = 16
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
-Ref = tuple[str, int, int]
+Number = Annotated[int, Meta(ge=0, le=2_147_483_647)]
+"""What a store can have in a column of whole numbers."""
+Ref = tuple[str, Number, Number]
 """(run, n, fence) of a step."""
 
 
@@ -74,6 +76,8 @@ class Claim(msgspec.Struct, kw_only=True):
     has: Annotated[list[Ref], Meta(max_length=HAS_MAX)] | None = None
     """All steps that it has. Whatever the store says it has beyond these is handed back. Send it after a claim that got
     no answer; an agent without steps between two claims may always send an empty list."""
+    twins: Annotated[list[Ref], Meta(max_length=HAS_MAX)] = []
+    """With `has`: all twins that it has. The others end."""
     suspects: Annotated[int, Meta(ge=0, le=1)] = 1
     """0 if it executes a step now that may kill it: it gets no other such step then."""
     gates: str = ""
@@ -109,6 +113,16 @@ class Claimed(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The error of the last attempt."""
     probe: tuple[str, int] | None = None
     """(breaker, round), if the attempt tries out a dependency."""
+    callback: str | None = None
+    """Only if the step has a callback: the address to which another system posts the result. It is the same at every attempt,
+    and empty if nobody has said where servers are reached."""
+    trace: str | None = None
+    """The span that the attempt belongs under, as W3C's header `traceparent` has it. Only from a server that traces."""
+    twin: bool = False
+    """It is a second attempt of a hedged step that another agent has. Only agents that register hedged steps get one. Reports
+    say `twin`, too, and only a success changes something."""
+    adapts: list[int] = []
+    """The adaptive limits that it is under. Beats say how attempts under them went."""
 
 
 class Gates(msgspec.Struct):
@@ -138,8 +152,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     verb: str
     run: str
-    n: int
-    fence: int
+    n: Number
+    fence: Number
     secret: str
     output: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
@@ -157,6 +171,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     checkpoint: Raw | UnsetType = UNSET
     progress: str | None = None
     logs: list[LogPart] = []
+    twin: bool = False
+    """It is about a twin. It wins with `succeed`, and ends with everything else."""
 
 
 class Reports(msgspec.Struct):
@@ -172,10 +188,24 @@ class Seen(msgspec.Struct):
     """What attempts say about a dependency."""
 
     name: str
-    ok: int
-    failed: int
+    ok: Annotated[int, Meta(ge=0, le=1_000_000)]
+    failed: Annotated[int, Meta(ge=0, le=1_000_000)]
     error: str | None = None
-    round: int | None = None
+    round: Number | None = None
+
+
+Duration = tuple[str, Annotated[int, Meta(ge=-200, le=400)], Annotated[float, Meta(ge=0, le=1e9)]]
+"""(step, bucket, count): how many attempts took about so long. See `sketch.py`."""
+
+
+Load = tuple[
+    Number,
+    Annotated[int, Meta(ge=0, le=1_000_000)],
+    Annotated[int, Meta(ge=0, le=1_000_000)],
+    Annotated[float, Meta(ge=0, le=1e9)],
+]
+"""(limit, succeeded, failed, seconds) of attempts under an adaptive limit. Failed are those that timed out, are tried again or
+were asked to come later, and the seconds are of those that succeeded."""
 
 
 class Beat(msgspec.Struct, kw_only=True):
@@ -183,17 +213,24 @@ class Beat(msgspec.Struct, kw_only=True):
 
     has: Annotated[list[Ref], Meta(max_length=HAS_MAX)] = []
     """The steps that it has. The answer says which of them it has lost."""
+    twins: Annotated[list[Ref], Meta(max_length=HAS_MAX)] = []
+    """The twins that it has. The answer says which of them nobody needs any more."""
     pulse: dict[str, Any] | None = None
     seen: Annotated[list[Seen], Meta(max_length=1_000)] = []
-    durations: Annotated[list[tuple[str, int, float]], Meta(max_length=10_000)] = []
+    durations: Annotated[list[Duration], Meta(max_length=10_000)] = []
+    loads: Annotated[list[Load], Meta(max_length=1_000)] = []
     gates: str = ""
+    gone: bool = False
+    """The agent's process has ended, as somebody says who has seen it. The lease ends at once, and nothing else is read."""
 
 
 class Beaten(msgspec.Struct, kw_only=True):
     now: float
     renewed: bool
+    """False if the lease has ended, because the process is gone."""
     stop: list[tuple[str, int]]
     """(run, n) of the steps that it no longer has: stop them, and report nothing."""
+    stop_twins: list[tuple[str, int]] = []
     gates: Gates | None = None
 
 
@@ -202,8 +239,8 @@ class TwinAct(msgspec.Struct, kw_only=True):
 
     verb: str
     run: str
-    n: int
-    fence: int
+    n: Number
+    fence: Number
     secret: str
 
 
@@ -220,12 +257,13 @@ class Left(msgspec.Struct):
     left: bool
 
 
-def secret_of(key: bytes, run: str, n: int, fence: int) -> str:
+def secret_of(key: bytes, run: str, n: int, fence: int, *, twin: bool = False) -> str:
     """Return the secret of a claim. Nothing is stored for it: any server makes the same one again."""
-    text = f"{run}\0{n}\0{fence}".encode("utf-8", "surrogatepass")
+    kind = "\0twin" if twin else ""
+    text = f"{run}\0{n}\0{fence}{kind}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, key=key, digest_size=SECRET_BYTES).hexdigest()
 
 
-def is_secret(given: str, key: bytes, run: str, n: int, fence: int) -> bool:
-    made = secret_of(key, run, n, fence)
+def is_secret(given: str, key: bytes, run: str, n: int, fence: int, *, twin: bool = False) -> bool:
+    made = secret_of(key, run, n, fence, twin=twin)
     return given.isascii() and hmac.compare_digest(given, made)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.model import (
+    AskState,
     BackfillState,
     BreakerState,
     Ending,
@@ -24,6 +25,11 @@ from holdfast.wire.problems import Problem
 
 def _null() -> Raw:
     return Raw(b"null")
+
+
+class Removed(msgspec.Struct):
+    removed: bool
+    """False if there was none of this name."""
 
 
 class Failure(msgspec.Struct):
@@ -57,6 +63,7 @@ class Run(msgspec.Struct, kw_only=True):
     version: str
     state: RunState
     priority: int
+    fair: str | None = None
     tags: dict[str, str]
     parent: str | None
     started_by: str | None
@@ -70,6 +77,10 @@ class Run(msgspec.Struct, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     deadline: datetime | None
+    begin_at: datetime | None = None
+    """The run begins at this time, and not before. None if it could begin at once."""
+    due_at: datetime | None = None
+    """The run was promised to end by this time."""
     resume: RunState | None = None
     """The state that a held or stuck run goes back to."""
     ending: str | None = None
@@ -82,6 +93,8 @@ class Run(msgspec.Struct, kw_only=True):
     fence: int = 0
     eta: Eta | None = None
     """Only if it was asked for, and earlier runs say something about it."""
+    words: str | None = None
+    """How it ended, or what it waits for, in a few words. Only if it was asked for."""
 
 
 class WholeRun(Run, kw_only=True):
@@ -130,10 +143,6 @@ class StartedItem(msgspec.Struct, omit_defaults=True):
 
 class StartedItems(msgspec.Struct):
     items: list[StartedItem]
-
-
-class Counts(msgspec.Struct):
-    runs: dict[str, int]
 
 
 class State(msgspec.Struct):
@@ -251,12 +260,6 @@ class Step(msgspec.Struct, kw_only=True):
     effect: str | None = None
 
 
-class Steps(msgspec.Struct):
-    items: list[Step]
-    next: int | None = None
-    """`after` of the next page. None on the last one."""
-
-
 class Attempt(msgspec.Struct):
     n: int
     attempt: int
@@ -265,6 +268,35 @@ class Attempt(msgspec.Struct):
     error: Failure | None
     started_at: datetime | None
     finished_at: datetime
+    ready_at: datetime | None = None
+    """From when an agent could claim it. Before that, its step backed off."""
+
+
+class WholeStep(Step, kw_only=True):
+    """A step with all that is known about it. What it logged is at `/logs?step=N`."""
+
+    here_key: str
+    """The same at every attempt: `here.key` in the step's code."""
+    needs: list[str] = []
+    """The labels that an agent must have."""
+    depends: str = ""
+    breaker: BreakerState | None = None
+    """The state of the breaker of what it depends on. None: it has never had trouble."""
+    undo: str | None = None
+    """The step that undoes it."""
+    place: str = ""
+    """Where the agent that has it is: its host and process."""
+    checkpoint: Raw = msgspec.field(default_factory=_null)
+    tried: list[Attempt] = []
+    """Attempts that did not become its outcome, the oldest first."""
+    child: str | None = None
+    child_ref: str | None = None
+
+
+class Steps(msgspec.Struct):
+    items: list[Step]
+    next: int | None = None
+    """`after` of the next page. None on the last one."""
 
 
 class Attempts(msgspec.Struct):
@@ -281,14 +313,35 @@ class Entry(msgspec.Struct):
     run: str | None
     n: int | None
     note: str
+    via: str | None = None
+    """By which way whoever acted had come: python, cli, http, page, link or hook. None for a role of Holdfast."""
+    request: str | None = None
+    """The id of the request, which its answer had as `Holdfast-Request`."""
 
 
 class Journal(msgspec.Struct):
     items: list[Entry]
 
 
-class Why(msgspec.Struct):
-    why: str
+class UndoPlanned(msgspec.Struct):
+    """A step that would be undone."""
+
+    n: int
+    key: str
+    undo: str
+    """The step that undoes it. Of a child: the child's workflow."""
+    is_child: bool
+    """A child run, which undoes itself."""
+    is_certain: bool
+    """False if nobody knows whether the step did anything. Its undo finds out."""
+    wave: int
+    """What has the same number is undone side by side."""
+
+
+class UndoPlan(msgspec.Struct):
+    """What a run has still to undo, or would undo if it were cancelled now, in this order."""
+
+    items: list[UndoPlanned]
 
 
 class Line(msgspec.Struct):
@@ -501,6 +554,8 @@ class Me(msgspec.Struct):
     namespace: str | None
     can: list[str]
     payloads: bool
+    who: list[str] = []
+    """The person, and their teams."""
     now: datetime | None = None
     """The time of the store."""
 
@@ -562,6 +617,8 @@ class Token(msgspec.Struct, kw_only=True):
     expires_at: datetime | None
     revoked_at: datetime | None
     used_at: datetime | None
+    who: list[str] = []
+    """The person who bears it, and their teams."""
 
 
 class Tokens(msgspec.Struct):
@@ -687,7 +744,160 @@ class BackfillAnswer(msgspec.Struct):
     times: list[BackfillTime]
 
 
+class AskAnswer(msgspec.Struct):
+    """What one person answered."""
+
+    by: str
+    at: datetime
+    value: Raw
+    note: str
+    via: str
+    """By which way it came: `token`, `link`, or `local` for a program on the store."""
+
+
+class AskedPerson(msgspec.Struct):
+    who: str
+    since: datetime
+    through: str
+    """How they came to be asked: `asked`, `escalated`, `delegated by …`, or a team of theirs."""
+    handed_to: str | None
+
+
+class Escalation(msgspec.Struct):
+    at: datetime
+    who: str
+
+
+class Ask(msgspec.Struct, kw_only=True):
+    """A question to people."""
+
+    id: str
+    ref: str
+    """The id as it stands in a path."""
+    namespace: str
+    run: str
+    run_ref: str
+    n: int
+    """The step that waits for it."""
+    workflow: str
+    state: AskState
+    question: str
+    form: Raw = msgspec.field(default_factory=_null)
+    """JSON Schema of an answer."""
+    show: Raw = msgspec.field(default_factory=_null)
+    """What is to be seen with the question."""
+    of: int
+    """How many people must answer."""
+    answers: list[AskAnswer]
+    who: list[AskedPerson]
+    not_by: list[str]
+    """The people and teams that must not answer."""
+    asked_at: datetime
+    expires_at: datetime | None
+    ended_at: datetime | None
+    remind_s: float | None
+    escalate: list[Escalation]
+    may_answer: bool
+    """True if whoever reads this may answer now."""
+    why_not: str
+    """Why not, if not."""
+
+
+class Asks(msgspec.Struct):
+    items: list[Ask]
+
+
+class AskAnswered(msgspec.Struct):
+    ask: Ask
+    new: bool
+    """False if the same answer was given before."""
+
+
+class CalledBack(msgspec.Struct):
+    """What came of a callback."""
+
+    new: bool
+    """False if the same answer was given before."""
+
+
+class Extended(msgspec.Struct):
+    until: datetime | None
+    """When it expires. None if it never does, or if its time has not begun."""
+
+
+class LinkedAsk(msgspec.Struct):
+    """An ask as the person sees it whom a link is for."""
+
+    ask: Ask
+    person: str
+
+
 class Drawing(msgspec.Struct):
     """A workflow as a picture, with the way of a run in it. See docs/graph.md."""
 
     graph: Any
+
+
+class FairKey(msgspec.Struct):
+    """A fair key: whom work is for."""
+
+    key: str
+    weight: int
+    """How many of its steps begin for one of a key with the weight 1, while both wait."""
+    actor: str = ""
+    """Who set the weight. Nobody did if this is empty."""
+    note: str = ""
+
+
+class FairKeys(msgspec.Struct):
+    items: list[FairKey]
+
+
+class Limit(msgspec.Struct):
+    """A limit, or a rate."""
+
+    key: str
+    kind: str
+    most: int
+    """The number in force."""
+    declared: int
+    """The number in the code."""
+    used: int
+    """How much of a limit is in use."""
+    is_set: bool
+    """Somebody has set the number in force."""
+    actor: str
+    note: str
+    per_s: float | None = None
+    """Of a rate: in how many seconds `most` may begin."""
+    burst: int | None = None
+    next_s: float | None = None
+    """Of a rate that has no token: in how many seconds there is one."""
+    adaptive: bool = False
+    """The leader moves the number, from `least` to `declared`, unless somebody has set it."""
+    least: int | None = None
+    moved: str = ""
+    """Of an adaptive limit: why its number moved last."""
+    moved_at: float | None = None
+    """When it did, in seconds since the epoch."""
+
+
+class Limits(msgspec.Struct):
+    items: list[Limit]
+
+
+class LimitUse(msgspec.Struct):
+    """A step or a run that has a place under a limit, or waits for one. A run has n = 0."""
+
+    run: str
+    n: int
+    name: str
+    since: float
+    """In seconds since the epoch."""
+    weight: int
+
+
+class LimitSeen(msgspec.Struct):
+    limit: Limit
+    holders: list[LimitUse]
+    waiters: list[LimitUse]

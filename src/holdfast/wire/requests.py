@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 NAME_MAX, NOTE_MAX, ID_MAX, ITEMS_MAX, ENDED_MAX, WAIT_MAX_S = 200, 4_000, 500, 1_000, 500, 20.0
 
@@ -16,7 +17,8 @@ Key = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Wait = Annotated[float, Meta(ge=0, le=WAIT_MAX_S)]
 Tags = Annotated[dict[str, Annotated[str, Meta(max_length=1_000)]], Meta(max_length=50)]
 INT_MAX = 2_147_483_647
-Priority = Annotated[int, Meta(ge=-INT_MAX, le=INT_MAX)]
+Priority = Annotated[int, Meta(ge=0, le=9)]
+Fair = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 
@@ -42,6 +44,30 @@ class Start(Strict):
     tags: Tags = {}
     priority: Priority | None = None
     timeout_s: Seconds | None = None
+    begin_at: Annotated[datetime, Meta(tz=True)] | None = None
+    """The run begins at this time, and not before."""
+    begin_in_s: Seconds | None = None
+    """The same, counted from the start. Give one of both."""
+    fair: Fair | None = None
+    due_at: Annotated[datetime, Meta(tz=True)] | None = None
+    """The run is promised to end by this time. People are notified if it is late."""
+    due_in_s: Seconds | None = None
+    """The same, counted from when the run may begin. Give one of both."""
+
+
+class SetFair(Strict):
+    """The weight of a fair key: how many of its steps begin for one of a key with the weight 1, while both wait."""
+
+    key: Fair
+    weight: Annotated[int, Meta(ge=1, le=100)]
+    note: Note = ""
+
+
+class SetLimit(Strict):
+    """The number of a limit or a rate. Null: that of the code counts again."""
+
+    most: Annotated[int, Meta(ge=0, le=INT_MAX)] | None
+    note: Note = ""
 
 
 class StartItem(Start):
@@ -80,20 +106,34 @@ class Cancel(Strict):
     note: Note = ""
     force: bool = False
     """Also stop a run that is undoing; ask again a run whose code heard the first request and goes on."""
+    preview: bool = False
+    """Only say what would happen."""
 
 
 class Noted(Strict):
     note: Note = ""
 
 
+class Steer(Noted):
+    preview: bool = False
+    """Only say what would happen."""
+
+
 class Nothing(Strict):
     pass
+
+
+class Retry(Strict):
+    preview: bool = False
+    """Only say what would happen."""
 
 
 class Skip(Strict):
     step: Annotated[str, Meta(min_length=1, max_length=NOTE_MAX)] | None = None
     """The key of the step or of its undo. Without it, all undos that gave up."""
     note: Note = ""
+    preview: bool = False
+    """Only say what would happen."""
 
 
 class Fork(Strict, rename={"start": "from", "results": "set"}):
@@ -104,6 +144,8 @@ class Fork(Strict, rename={"start": "from", "results": "set"}):
     results: dict[str, Raw] = {}
     """Other results of steps, by their keys."""
     id: Id | None = None
+    preview: bool = False
+    """Only say what would happen."""
 
 
 class HoldPlace(Strict):
@@ -144,6 +186,10 @@ class NewSchedule(Strict):
     window_s: Annotated[float, Meta(ge=60, le=2_678_400)] = 86_400.0
     jitter_s: Annotated[float, Meta(ge=0, le=31_622_400)] = 0.0
     pause_after: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    due: Annotated[str, Meta(max_length=5)] | None = None
+    """The wall time in `tz` by which its runs are promised to end, such as 06:00."""
+    due_in_s: Seconds | None = None
+    """The same, as a span that is counted from when a run may begin. Give one of both."""
     tags: Tags = {}
     priority: Priority | None = None
     timeout_s: Seconds | None = None
@@ -207,8 +253,48 @@ class TokenCreate(Strict):
     namespaces: Annotated[list[Name], Meta(max_length=100)] = []
     can: Annotated[list[Name], Meta(max_length=100)] = []
     payloads: bool = True
+    who: Annotated[list[Name], Meta(max_length=100)] = []
+    """The person who bears it, and their teams: person:anna, team:finance."""
     expires_s: Seconds | None = 90 * 86_400.0
     """After how many seconds it expires. null: never."""
+
+
+class Answer(Strict):
+    """The answer to an ask."""
+
+    value: Raw
+    note: Note = ""
+    by: Name | None = None
+    """For whom a program on the store answers."""
+
+
+class CallbackError(Strict):
+    """Why another system could not do what was asked."""
+
+    message: Annotated[str, Meta(max_length=NOTE_MAX)]
+    type: Name = "Error"
+
+
+class CallbackResult(Strict):
+    """The result of a call that another system was asked for: one of both."""
+
+    output: Raw | UnsetType = UNSET
+    error: CallbackError | UnsetType = UNSET
+
+
+class AnswerCallback(CallbackResult):
+    """An operator ends a callback in place of the other system."""
+
+    step: Id | None = None
+    """The key, name or number of the step, if the run waits for several callbacks."""
+    note: Note = ""
+
+
+class Delegate(Strict):
+    to: Name
+    """Who gets the place: person:bob, or team:finance."""
+    note: Note = ""
+    by: Name | None = None
 
 
 class TokenRotate(Strict):

@@ -24,8 +24,11 @@ import msgspec
 from holdfast.codec.schema import ANYTHING, Schema, check, data_option, schema_of
 from holdfast.environment import Environment
 from holdfast.errors import DefinitionError, InvalidInput, RunError, UnknownSignal, UnknownUpdate
-from holdfast.model import DEFAULT_NAMESPACE, Declaration, NewSchedule
+from holdfast.gathers import Gather
+from holdfast.model import DEFAULT_NAMESPACE, ComposedRow, Declaration, NewSchedule, Trigger
 from holdfast.namespaces import DEFAULT_ONLY, Namespaces, stored
+from holdfast.store.events import write_triggers
+from holdfast.store.occasions import write_composed
 from holdfast.store.origins import Offers, Source
 from holdfast.store.schedules import DeclaredSet
 from holdfast.workflow import registry
@@ -64,6 +67,10 @@ class TakenSignals(msgspec.Struct, omit_defaults=True):
     open: bool = False
     """True if there may be others, because code makes them up."""
     updates: TakenUpdates = msgspec.field(default_factory=TakenUpdates)
+    gather: Gather | None = None
+    """How its starts are gathered, if they are."""
+    due_s: float | None = None
+    """Within what time its runs are promised to end, if they are."""
 
     @staticmethod
     def read(declared: Declaration) -> TakenSignals:
@@ -146,6 +153,43 @@ def schedule_sets(app: str | None, session: str, namespaces: Namespaces = DEFAUL
     return [_declared_set(origin, DeclaredSet.write(found)) for origin, found in lines.items()]
 
 
+def trigger_sets(app: str | None, session: str, namespaces: Namespaces = DEFAULT_ONLY) -> list[DeclaredSet]:
+    """Return which events start the workflows here, as sets like those of schedules. Of several versions of a workflow,
+    the newest is started."""
+    lines: dict[str, dict[tuple[str, str], Trigger]] = {}
+    for namespace in (DEFAULT_NAMESPACE,) if namespaces.is_all else namespaces.names:
+        for one in sorted(registry.workflows.values(), key=lambda one: registry.version_key(one.version)):
+            found = lines.setdefault(_set_of(one, one.place.module, app, session, namespace), {})
+            found = {key: line for key, line in found.items() if key[1] != one.name}
+            for kind in one.on:
+                line = Trigger(namespace, kind, stored(namespace, one.name), one.version, one.event_parameter)
+                found[kind, one.name] = line
+            lines[_set_of(one, one.place.module, app, session, namespace)] = found
+    return [_trigger_set(origin, write_triggers(found.values())) for origin, found in lines.items()]
+
+
+def composed_sets(app: str | None, session: str, namespaces: Namespaces = DEFAULT_ONLY) -> list[DeclaredSet]:
+    """Return the composed triggers that the modules here declare, as sets like those of schedules."""
+    lines: dict[str, list[ComposedRow]] = {}
+    for namespace in (DEFAULT_NAMESPACE,) if namespaces.is_all else namespaces.names:
+        for one in registry.workflows.values():
+            lines.setdefault(_set_of(one, one.place.module, app, session, namespace), [])
+        for line in registry.composed.values():
+            origin = _set_of(line.workflow, line.module, app, session, namespace)
+            lines.setdefault(origin, []).append(line.new(namespace, origin))
+    return [_composed_set(origin, write_composed(found)) for origin, found in lines.items()]
+
+
+def _composed_set(origin: str, body: str) -> DeclaredSet:
+    digest = blake2b(f"composed\0{origin}\0{body}".encode(), digest_size=8).hexdigest()
+    return DeclaredSet(origin, digest, body)
+
+
+def _trigger_set(origin: str, body: str) -> DeclaredSet:
+    digest = blake2b(f"triggers\0{origin}\0{body}".encode(), digest_size=8).hexdigest()
+    return DeclaredSet(origin, digest, body)
+
+
 def _set_of(workflow: Workflow[Any, Any], module: str, app: str | None, session: str, namespace: str) -> str:
     """Return who declares the schedules of a module: the application, and the module in it."""
     return stored(namespace, f"{workflow.place.origin(app, session)} ({module})")
@@ -206,6 +250,8 @@ def signals_of(workflow: Workflow[Any, Any]) -> TakenSignals:
     served = _schemas_by_name(one for one in reached if _is(one, Update))
     imports_more = _imports_more(workflow.fn)
     taken = TakenSignals({**application, **named}, sorted(named), made.open or imports_more)
+    taken.gather = workflow.gather
+    taken.due_s = workflow.due_s
     taken.updates = TakenUpdates({**updates, **served}, {}, sorted(served), updates_made.open or imports_more)
     taken.updates.replies = {
         **_reply_schemas(registry.updates),

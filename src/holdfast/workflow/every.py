@@ -64,13 +64,14 @@ class Every:
         """Declare a schedule that starts the workflow with these arguments. Its name is that of the workflow, unless
         `every(name=…)` gives another one."""
         frame = sys._getframe(1)
-        place = _place(frame)
+        place = line_place(frame)
         if not isinstance(workflow, Workflow):
             raise DefinitionError(f"{place}: every(…) takes a workflow and its arguments, not {workflow!r}")
         if workflow.namespace not in {None, DEFAULT_NAMESPACE}:
             raise DefinitionError(f"{place}: a schedule in code starts runs in the namespace of its node")
+        workflow.demand_at_once("a schedule says when its runs begin")
         name = schedule_name(self.name or workflow.label, place)
-        line = Line(name, self.plan, workflow, args, kwargs, _module(frame), place, frame.f_code)
+        line = Line(name, self.plan, workflow, args, kwargs, line_module(frame), place, frame.f_code)
         try:
             line.new("")
         except DefinitionError:
@@ -98,6 +99,7 @@ def every(  # noqa: PLR0913  each is a word that an author may want to write
     window: Seconds = WINDOW_S,
     jitter: Seconds | None = None,
     pause_after: int | None = None,
+    due: str | None = None,
 ) -> Every:
     """Say when a workflow starts: `every("0 3 * * 1-5", tz="Europe/Oslo")(nightly, "today")`.
 
@@ -109,8 +111,10 @@ def every(  # noqa: PLR0913  each is a word that an author may want to write
     `buffer_all`, `cancel_other` or `allow`. `missed` says which of the times are made up for that came while nothing
     ran, within the last `window`: `skip` none, `once` the newest, a number so many of the newest. `jitter` delays each
     start by up to so many seconds. `pause_after=3` pauses the schedule when so many runs in a row did not succeed.
+    `due="06:00"` promises that each run ends by then, in the zone of the schedule: a run that is late raises an alert. A span is
+    said of the workflow: `every("@daily")(nightly.using(due=timedelta(hours=2)))`.
     """
-    place = _place(sys._getframe(1))
+    place = line_place(sys._getframe(1))
     try:
         made = _plan(times, at, tz, anchor, start, end)
         plan = msgspec.structs.replace(
@@ -124,6 +128,7 @@ def every(  # noqa: PLR0913  each is a word that an author may want to write
             window_s=options.seconds(window, "window") or WINDOW_S,
             jitter_s=options.patience(jitter, "jitter") or 0.0,
             pause_after=pause_after,
+            due=_due(due),
         )
         plan.check()
         if plan.after(0.0) is None:
@@ -170,6 +175,14 @@ def _missed(given: str | int) -> dict[str, Any]:
     return {"missed": given}
 
 
+def _due(given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise DefinitionError(
+            f'due: expected a wall time, such as "06:00", not {given!r}: a span is said of the workflow: nightly.using(due=…)'
+        )
+    return given
+
+
 def _days(calendar: Calendar | None, what: str) -> Any:
     if calendar is not None and not isinstance(calendar, Calendar):
         raise DefinitionError(f"{what}: expected a Calendar, not {calendar!r}")
@@ -185,7 +198,9 @@ def new_schedule(
     origin: str = "",
 ) -> NewSchedule:
     """Return a schedule that starts a workflow with these arguments. Raise InvalidInput if they do not fit."""
+    workflow.demand_at_once("a schedule says when its runs begin")
     raw, _ = workflow.shape.checked(args, kwargs)
+    plan = promised(plan, workflow)
     return NewSchedule(
         name,
         workflow.name,
@@ -200,8 +215,17 @@ def new_schedule(
     )
 
 
-def schedule_name(value: object, what: str) -> str:
-    """Check the name of a schedule. The ids of its runs begin with it."""
+def promised(plan: Plan, workflow: Workflow[Any, Any]) -> Plan:
+    """Return the plan with the span within which its runs are due, unless it has a wall time."""
+    if workflow.due_at is not None:
+        raise DefinitionError(
+            f'{workflow.name}: a schedule has many runs, so leave out due_at: write due="06:00" in every(…), or a span'
+        )
+    return plan if plan.due is not None else msgspec.structs.replace(plan, due_s=workflow.due_s)
+
+
+def schedule_name(value: object, what: str, noun: str = "schedule") -> str:
+    """Check the name of a schedule or a trigger. The ids of its runs begin with it."""
     name = options.text(value, what)
     if (
         len(name) > NAME_MAX_CHARS
@@ -209,16 +233,16 @@ def schedule_name(value: object, what: str) -> str:
         or "/" in (name[0], name[-1])
     ):
         raise DefinitionError(
-            f"{what}: {name!r} cannot be the name of a schedule: at most {NAME_MAX_CHARS} characters, no ::, //, @ or ~, and "
+            f"{what}: {name!r} cannot be the name of a {noun}: at most {NAME_MAX_CHARS} characters, no ::, //, @ or ~, and "
             "no / at either end"
         )
     return name
 
 
-def _place(frame: FrameType) -> str:
+def line_place(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
 
 
-def _module(frame: FrameType) -> str:
+def line_module(frame: FrameType) -> str:
     name: str = frame.f_globals.get("__name__", "")
     return name if name and name not in MAIN else module_name(frame.f_globals)

@@ -38,8 +38,8 @@ class Attempting:
     """One attempt of a step. The agent sets it in `here_var` around the step's code."""
 
     __slots__ = (
-        "_inner", "attempt", "cancelled", "keeper", "key", "limit", "logs", "loop", "on_beat", "on_save", "run_id",
-        "saved_raw", "step", "twin", "undoes",
+        "_inner", "attempt", "callback", "cancelled", "keeper", "key", "limit", "logs", "loop", "on_beat", "on_save", "run_id",
+        "saved_raw", "step", "trace", "twin", "undoes",
     )  # fmt: skip
 
     _inner: dict[str, int]
@@ -60,6 +60,7 @@ class Attempting:
         limit: int = DEFAULT.payload_max_bytes,
         keeper: LogKeeper | None = None,
         twin: bool = False,
+        callback: str | None = None,
     ) -> None:
         self.run_id = run_id
         self.key = key
@@ -73,6 +74,11 @@ class Attempting:
         self.undoes = undoes
         self.limit = limit
         self.twin = twin
+        self.callback = callback
+        """Where another system posts the result. Empty if nobody said where servers are reached, and None if the step has no
+        callback."""
+        self.trace: str | None = None
+        """The span of the attempt, for code in another process. None if traces are off."""
         self.keeper = keeper
         """Keeps what the attempt logs. None if nothing is kept, or the attempt is over."""
         self.logs: LogBuffer | None = None
@@ -117,6 +123,7 @@ class InnerAttempting(Attempting):
             on_save=_keep,
             loop=outer.loop,
             limit=outer.limit,
+            callback=outer.callback,
         )
 
     @property
@@ -165,6 +172,26 @@ class Here:
         if at.undoes is None:
             raise WorkflowError("here.undoes is for undos: this step undoes nothing")
         return at.undoes
+
+    @property
+    def callback(self) -> str:
+        """In a step with `callback=True`: the address to which another system posts the result of this call, once. It is the
+        same at every attempt. Whoever has it can end the call, so pass it on to nobody else, and do not log it."""
+        at = _attempting()
+        if at.callback is None:
+            raise WorkflowError(
+                f"here.callback is for steps whose result another system gives: declare @step(callback=True) for {at.step!r}"
+            )
+        if not at.callback:
+            raise WorkflowError(
+                "here.callback: nobody has said where servers of this store are reached: set `public_url` in the file of alerts "
+                "that `holdfast up --alerts` or `holdfast supervisor --alerts` reads, or Holdfast(…, alerts={'public_url': …})"
+            )
+        return at.callback
+
+    def later(self) -> T:  # type: ignore[type-var]  # it stands for any result
+        """Return this at the end of a step with `callback=True`: type checkers take it for the result, which comes later."""
+        return None  # type: ignore[return-value]
 
     @property
     def run_id(self) -> str:
@@ -269,9 +296,11 @@ def _attempting() -> Attempting:
         raise NotInStep(
             "`here` is for steps: in workflow code use now(), random(), uuid4(), set_progress() and publish()"
         )
+    key = _world.new_id()
     at = Attempting(
-        run_id="", key=_world.new_id(), attempt=1, step="", on_beat=lambda progress, note: None, on_save=_keep
-    )
+        run_id="", key=key, attempt=1, step="", on_beat=lambda progress, note: None, on_save=_keep,
+        callback=f"https://callback.invalid/v1/callbacks/{key}",
+    )  # fmt: skip
     here_var.set(at)
     return at
 

@@ -23,6 +23,8 @@ class Mappable:
     name: str
     id: str | None = None
     """The id of the run, if it was chosen. A step has none."""
+    begin_in_s: float | None = None
+    begin_at: float | None = None
 
     if TYPE_CHECKING:
 
@@ -161,5 +163,9 @@ class Mappable:
         if self.id is not None:
             raise DefinitionError(
                 f"{self.name}.map(): all items would have the id {self.id!r}: leave out `id`, and each run gets its own"
+            )
+        if self.begin_in_s is not None or self.begin_at is not None:
+            raise DefinitionError(
+                f"{self.name}.map(): the items of a map begin as soon as there is room: leave out begin_in and begin_at"
             )
         return fan(self, items, limit=limit, tolerate=tolerate, into=into, page=page)

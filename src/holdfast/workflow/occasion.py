@@ -1,4 +1,4 @@
-"""What a run was started for: a time of a schedule. A workflow asks with `occasion()`."""
+"""What a run was started for: a time of a schedule, or an occasion of a composed trigger. A workflow asks with `occasion()`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from holdfast.codec import Payload
 from holdfast.decider.loop import running
 from holdfast.errors import WorkflowError
-from holdfast.model import AT_TAG, BACKFILL_TAG, LAST_TAG, SCHEDULE_TAG
+from holdfast.model import AT_TAG, BACKFILL_TAG, LAST_TAG, SCHEDULE_TAG, VALUE_TAG, WHEN_TAG
 from holdfast.workflow import outside
 from holdfast.workflow.step import step
 
@@ -28,15 +28,18 @@ async def last_output(run_id: str) -> str | None:
 
 
 class Occasion(msgspec.Struct, frozen=True):
-    """The time of a schedule that a run was started for."""
+    """The time of a schedule that a run was started for, or the occasion of a composed trigger."""
 
     schedule: str
+    """The name of the schedule, or of the trigger."""
     at: datetime
-    """The time itself, in UTC. The run may have started later."""
+    """The time itself, in UTC. The run may have started later. Of a trigger: when the first part came."""
     backfill: str | None = None
     """The id of the backfill that started the run. None: the schedule itself did."""
     last_run: str | None = None
     """The run of the newest time that had succeeded when this one was started."""
+    value: str | None = None
+    """Of a trigger: the value that its events have in common, such as `2026-11-16`."""
 
     async def last(self, type: type[T]) -> T | None:
         """Return the result of the newest run of this schedule that had succeeded when this one was started. None if there
@@ -51,7 +54,8 @@ class Occasion(msgspec.Struct, frozen=True):
 
 
 def occasion() -> Occasion | None:
-    """Return what this run was started for. None if no schedule started it. Works in a workflow only."""
+    """Return what this run was started for. None if neither a schedule nor a
+    composed trigger started it. Works in a workflow only."""
     loop = running()
     if loop is None:
         raise WorkflowError(
@@ -62,10 +66,14 @@ def occasion() -> Occasion | None:
 
 def occasion_of(tags: str | None) -> Occasion | None:
     """Return the occasion that a run's tags name."""
-    if tags is None or SCHEDULE_TAG not in tags:
+    if tags is None or not (SCHEDULE_TAG in tags or WHEN_TAG in tags):
         return None
     found: dict[str, Any] = msgspec.json.decode(tags)
-    if SCHEDULE_TAG not in found or AT_TAG not in found:
+    if AT_TAG not in found:
         return None
     at = datetime.fromisoformat(found[AT_TAG])
+    if WHEN_TAG in found:
+        return Occasion(found[WHEN_TAG], at, value=found.get(VALUE_TAG))
+    if SCHEDULE_TAG not in found:
+        return None
     return Occasion(found[SCHEDULE_TAG], at, found.get(BACKFILL_TAG), found.get(LAST_TAG))

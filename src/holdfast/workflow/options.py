@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Coroutine, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from inspect import CO_NEWLOCALS, isfunction
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar, get_args
@@ -13,8 +13,11 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args
 from holdfast.config import OnBug
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
+from holdfast.model import PRIORITY_MAX
 from holdfast.namespaces import BETWEEN
 from holdfast.policy import DEFAULT_RETRY, Retry
+from holdfast.questions import is_person, is_who
+from holdfast.queues import FAIR_MAX_CHARS
 from holdfast.workflow.origin import Place
 
 R = TypeVar("R")
@@ -59,6 +62,43 @@ def patience(value: Seconds | None, what: str) -> float | None:
     if isinstance(value, timedelta) and value == timedelta(0):
         return 0.0
     return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, what)
+
+
+def instant(value: object, what: str) -> float:
+    """Return a time, as seconds since the epoch. It must say in which zone it is, because code runs on several hosts."""
+    if not isinstance(value, datetime):
+        raise DefinitionError(f"{what}: expected a datetime, not {value!r}")
+    if value.utcoffset() is None:
+        raise DefinitionError(f"{what}: {value} has no time zone: write datetime(…, tzinfo=UTC)")
+    return value.timestamp()
+
+
+def begin(begin_in: object, begin_at: object, what: str) -> tuple[float | None, float | None]:
+    """Return when a run may begin: in so many seconds, or at this time, or neither."""
+    if begin_in is not None and begin_at is not None:
+        raise DefinitionError(f"{what}: give begin_in or begin_at, not both")
+    found: Any = begin_in
+    return (
+        seconds(found, f"{what}: begin_in"),
+        None if begin_at is None else instant(begin_at, f"{what}: begin_at"),
+    )
+
+
+def due(span: object, at: object, what: str) -> tuple[float | None, float | None]:
+    """Return when a run is due: within so many seconds, or at this time, or neither."""
+    if span is not None and at is not None:
+        raise DefinitionError(f"{what}: give due or due_at, not both")
+    found: Any = span
+    return seconds(found, f"{what}: due"), None if at is None else instant(at, f"{what}: due_at")
+
+
+def check_due(due_s: float | None, timeout_s: float | None, what: str) -> None:
+    """Refuse a promise that the timeout breaks: a run that its timeout has ended is never late."""
+    if due_s is not None and timeout_s is not None and due_s > timeout_s:
+        raise DefinitionError(
+            f"{what}: due ({due_s:g} s) is after the timeout ({timeout_s:g} s), which ends the run before it can be late: give a "
+            "shorter due or a longer timeout"
+        )
 
 
 def policy(value: Retry | int | None, what: str) -> Retry:
@@ -116,6 +156,19 @@ ID_MAX_CHARS = 200
 NAME_MAX_CHARS = 200
 
 
+def who(value: object, what: str) -> str:
+    """Check the name of a person or a team."""
+    if not is_who(value):
+        raise DefinitionError(f'{what}: expected "person:NAME" or "team:NAME", not {value!r:.100}')
+    return str(value)
+
+
+def person(value: object, what: str) -> str:
+    if not is_person(value):
+        raise DefinitionError(f'{what}: expected "person:NAME", not {value!r:.100}')
+    return str(value)
+
+
 def run_id(value: object, what: str) -> str:
     """Check a run's id, which is any text of the caller's. It must not contain `::`, because `here.key` puts `::`
     between the run's id and a step's key, nor `//`, which stands between a namespace and an id. A child of `a/` would
@@ -157,6 +210,33 @@ def on_bug(value: OnBug | None, what: str) -> OnBug | None:
 def whole_number(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -INT_MAX <= value <= INT_MAX:
         raise DefinitionError(f"{what}: expected a whole number, not {value!r}")
+    return value
+
+
+def priority(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= PRIORITY_MAX:
+        raise DefinitionError(f"{what}: expected a whole number from 0 to {PRIORITY_MAX}, not {value!r}")
+    return value
+
+
+def fair(value: object, what: str) -> str | None:
+    """Check a fair key, which is any text of the caller's. None: for nobody in particular."""
+    if value is None:
+        return None
+    if (
+        not isinstance(value, str)
+        or not value.isprintable()
+        or not 0 < len(value) <= FAIR_MAX_CHARS
+        or value != value.strip()
+        or value[0] == "$"
+        or BETWEEN in value
+        or "/" in {value[0], value[-1]}
+    ):
+        shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
+        raise DefinitionError(
+            f"{what}: {shown} cannot be a fair key: it needs 1 to {FAIR_MAX_CHARS} printable characters, no spaces around "
+            "it, no `//` in it, no / at either end and no $ before it"
+        )
     return value
 
 

@@ -49,6 +49,8 @@ class PageInput(msgspec.Struct, omit_defaults=True):
     priority: int | None = None
     needs: list[str] | None = None
     tags: dict[str, str] = {}
+    due_s: float | None = None
+    due_at: float | None = None
 
 
 class Counted(msgspec.Struct, omit_defaults=True):
@@ -158,11 +160,17 @@ def _found(page: PageInput) -> Mapped:
         workflow = registry.workflows.get((page.of, page.version))
         if workflow is None:
             raise InvalidInput(f"{page.of} version {page.version}, which map() calls, is not loaded here")
-        return workflow.using(priority=page.priority or 0, tags=page.tags, timeout=page.timeout_s)
+        found = workflow.using(due=None).using(
+            priority=page.priority or 0, tags=page.tags, timeout=page.timeout_s
+        )
+        found.due_s, found.due_at = page.due_s, page.due_at
+        return found
     step = registry.steps.get(page.of)
     if step is None:
         raise InvalidInput(f"step {page.of}, which map() calls, is not loaded here")
-    step = step.using(timeout=page.timeout_s, priority=page.priority or 0, needs=page.needs or ())
+    step = step.using(
+        timeout=page.timeout_s, priority=page.priority or 0, needs=page.needs or (), due=page.due_s
+    )
     return step if page.retry is None else step.using(retry=Retry.decode(page.retry))
 
 
@@ -182,6 +190,8 @@ def page_bytes(
         mapped.priority,
         list(getattr(mapped, "needs", ())),
         getattr(mapped, "tags", {}),
+        getattr(mapped, "due_s", None),
+        getattr(mapped, "due_at", None),
     )
     return PREFIX + msgspec.json.encode(page) + b"}"
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
     from holdfast.workflow.update import Update
+    from holdfast.workflow.when import ComposedLine
     from holdfast.workflow.workflow import Workflow
 
 steps: dict[str, Step[Any, Any]] = {}
@@ -20,6 +21,8 @@ workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
 schedules: dict[str, Line] = {}
 """By name."""
+composed: dict[str, ComposedLine] = {}
+"""Composed triggers, by name."""
 signals: WeakSet[Signal[Any]] = WeakSet()
 """Every signal that some code still has, and could wait for."""
 updates: WeakSet[Update[Any, Any]] = WeakSet()
@@ -76,16 +79,29 @@ def register_workflow(workflow: Workflow[Any, Any]) -> None:
 def register_schedule(line: Line) -> None:
     """Accept a line, or the same one again, which is a reload. Two lines need two names."""
     known = schedules.get(line.name)
-    if (
-        known is not None
-        and (known.unit is line.unit or known.module != line.module)
-        and known.place != line.place
-    ):
+    if known is not None and _is_another(known, line):
         raise DefinitionError(
             f"{line.place}: there is a schedule {line.name!r} already, in {known.place}: give one of them every(name=…)"
         )
     schedules[line.name] = line
     _changed()
+
+
+def register_composed(line: ComposedLine) -> None:
+    """Do the same for a composed trigger."""
+    known = composed.get(line.name)
+    if known is not None and _is_another(known, line):
+        raise DefinitionError(
+            f"{line.place}: there is a trigger {line.name!r} already, in {known.place}: give one of them when(name=…)"
+        )
+    composed[line.name] = line
+    _changed()
+
+
+def _is_another(known: Line | ComposedLine, line: Line | ComposedLine) -> bool:
+    """True if two lines of one name are not the same line, loaded again."""
+    is_loaded_once = known.unit is line.unit or known.module != line.module
+    return is_loaded_once and known.place != line.place
 
 
 def find_workflow(name: str) -> Workflow[Any, Any]:
@@ -98,10 +114,10 @@ def find_workflow(name: str) -> Workflow[Any, Any]:
     if len(found) > 1:
         raise UnknownWorkflow(f"{name!r} may be {' or '.join(sorted(found))}: give the full name")
     (full,) = found
-    return max((w for (n, _), w in workflows.items() if n == full), key=lambda w: _version_key(w.version))
+    return max((w for (n, _), w in workflows.items() if n == full), key=lambda w: version_key(w.version))
 
 
-def _version_key(version: str) -> tuple[tuple[int, int, str], ...]:
+def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
     """Return a key that sorts versions as people read them: 2 before 10, 1.9 before 1.10."""
     parts = version.replace("-", ".").split(".")
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)

@@ -37,11 +37,14 @@ from holdfast.workflow.options import UNSET, Call, Seconds, Unset
 from holdfast.workflow.origin import Place
 
 if TYPE_CHECKING:
+    from holdfast.workflow.limits import Limit, Limits, Rate
     from holdfast.workflow.undo import Undo, UndoDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+RESERVED = frozenset({"undo", "patched", "request", "callback"})
+"""Labels that begin the keys of other things, if a colon follows."""
 
 
 class Step(Mappable, Generic[P, R]):
@@ -50,7 +53,7 @@ class Step(Mappable, Generic[P, R]):
     first: ClassVar[str | None] = None
     """What a recorded input calls the first parameter, if not by its own name."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a word that an author may want to write
         self,
         fn: Callable[..., Any],
         *,
@@ -65,6 +68,10 @@ class Step(Mappable, Generic[P, R]):
         depends: str | None = None,
         hedge: bool = False,
         elsewhere: bool = False,
+        callback: bool = False,
+        expires: Seconds | None = None,
+        limits: Iterable[Limit | Rate] = (),
+        due: Seconds | None = None,
         scope: dict[str, Any] | None = None,
         place: Place | None = None,
     ) -> None:
@@ -75,6 +82,7 @@ class Step(Mappable, Generic[P, R]):
         self.name = self.bare_name = options.name_of(self.place, name)
         self.retry = options.policy(retry, f"{self.name}: retry")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        self.due_s = options.seconds(due, f"{self.name}: due")
         self.retry_override = self.retry.for_supervisor(timed=self.timeout_s is not None)
         """The policy that is recorded with the step: one that was given for a call, or the declared one if a
         Supervisor must know it. An agent has the code, and knows the declared one by itself."""
@@ -86,8 +94,9 @@ class Step(Mappable, Generic[P, R]):
                 raise DefinitionError(
                     f"{self.name}: elsewhere=True declares a step that other agents execute: isolate and hedge mean nothing"
                 )
+        self._declare_callback(callback, expires, hedge)
         self.needs = options.needs(needs, f"{self.name}: needs")
-        self.priority = options.whole_number(priority, f"{self.name}: priority")
+        self.priority = options.priority(priority, f"{self.name}: priority")
         self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
         """What the step cannot do without, by the name of its breaker. Steps that share it wait while it is down."""
         self.isolate = bool(isolate)
@@ -95,6 +104,16 @@ class Step(Mappable, Generic[P, R]):
         self.undo_failed, self.unsure_after = options.undo_failed(undo_failed, f"{self.name}: undo_failed")
         """After an exception of `unsure_after` the step may have had its effect. The agent records that."""
         self.hedge = bool(hedge)
+        self.limits: Limits | None = None
+        """How many of its calls may be at work at once, or begin in a time. None if there are no limits."""
+        if limits:
+            from holdfast.workflow.limits import limits_of  # noqa: PLC0415  whoever has limits has loaded it
+
+            self.limits = limits_of(limits, fn, f"{self.name}: limits", of_runs=False)
+        if self.limits is not None and self.hedge:
+            raise DefinitionError(
+                f"{self.name}: hedge=True runs a call twice, and a step under a limit must not: take one of them away"
+            )
         self.undone_by: Undo[..., Any] | None = None
         self.origin: Step[..., Any] = self
         """The step as it was declared. `using` makes copies of it; an undo that is declared later is theirs, too."""
@@ -115,7 +134,21 @@ class Step(Mappable, Generic[P, R]):
         self._scope = scope
         shape = Shape.early(fn, scope, self.first)
         if shape is not None:
-            self.shape = shape
+            self.shape = self._own(shape)
+
+    def _declare_callback(self, callback: bool, expires: Seconds | None, hedge: bool) -> None:
+        self.callback = bool(callback)
+        """Another system gives the result of its calls, at the address that its code finds in `here.callback`."""
+        self.expires_s = options.seconds(expires, f"{self.name}: expires")
+        """How long a call waits for the callback, once its code has returned. None: as long as the run does."""
+        if self.expires_s is not None and not self.callback:
+            raise DefinitionError(
+                f"{self.name}: expires says how long to wait for a callback: write callback=True, too, or timeout="
+            )
+        if self.callback and hedge:
+            raise DefinitionError(
+                f"{self.name}: hedge=True would ask another system twice for one callback: take one of them away"
+            )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         call: Any = perform(self, args, kwargs)
@@ -141,6 +174,7 @@ class Step(Mappable, Generic[P, R]):
         retry: Retry | int | Unset | None = UNSET,
         priority: int | Unset = UNSET,
         needs: Iterable[str] | Unset = UNSET,
+        due: Seconds | Unset | None = UNSET,
     ) -> Step[P, R]:
         """Return the same step with other settings, for one call: `charge.using(timeout=5)(card, 300)`."""
         other: Step[P, R] = object.__new__(type(self))
@@ -156,9 +190,11 @@ class Step(Mappable, Generic[P, R]):
             other.retry = options.policy(retry, f"{self.name}: retry")
             other.retry_override = other.retry.encode()
         if not isinstance(priority, Unset):
-            other.priority = options.whole_number(priority, f"{self.name}: priority")
+            other.priority = options.priority(priority, f"{self.name}: priority")
         if not isinstance(needs, Unset):
             other.needs = options.needs(needs, f"{self.name}: needs")
+        if not isinstance(due, Unset):
+            other.due_s = options.seconds(due, f"{self.name}: due")
         return other
 
     @property
@@ -205,7 +241,13 @@ class Step(Mappable, Generic[P, R]):
     def shape(self) -> Shape:
         """The shape of the function. It is made when it is first needed, if its types did not exist yet when the step
         was declared."""
-        return Shape.of(self.fn, self._scope, self.first)
+        return self._own(Shape.of(self.fn, self._scope, self.first))
+
+    def _own(self, shape: Shape) -> Shape:
+        """The code of a step with a callback returns nothing that counts: its result comes later."""
+        if self.callback:
+            shape.encode_result = _nothing
+        return shape
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
@@ -220,6 +262,10 @@ async def perform(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str,
                 return await step.fn(*args, **kwargs)
             return await asyncio.to_thread(step.fn, *args, **kwargs)
     decider = loop.host
+    if step.callback:
+        from holdfast.workflow.callback import called_back  # noqa: PLC0415  few steps have a callback
+
+        return await called_back(decider, step, args, kwargs)
     op = decider.call(step, args, kwargs)
     try:
         return await op.future
@@ -231,12 +277,16 @@ async def perform(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str,
 leaf(perform)
 
 
+def _nothing(value: Any, limit: int = 0) -> bytes:
+    return b"null"
+
+
 def _label(name: str, key: str | None) -> str:
     label = options.label_of(name)
     if key is None:
         return label
-    # Only the keys of undos begin with `undo:`, and only those of markers with `patched:`.
-    return f"{label}_:{key}" if label in ("undo", "patched") else f"{label}:{key}"
+    # Only the keys of undos begin with `undo:`, and only those of markers with `patched:`. The same holds for callbacks.
+    return f"{label}_:{key}" if label in RESERVED else f"{label}:{key}"
 
 
 class StepDecorator(Protocol):
@@ -266,6 +316,10 @@ def step(
     depends: str | None = None,
     hedge: bool = False,
     elsewhere: bool = False,
+    callback: bool = False,
+    expires: Seconds | None = None,
+    limits: Iterable[Limit | Rate] = (),
+    due: Seconds | None = None,
 ) -> StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
@@ -284,6 +338,16 @@ def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
 
     `elsewhere=True` declares a step that agents in other languages execute, through a server: the function says its name,
     types and policy, and its body is never executed in a run.
+
+    `callback=True` declares a step whose result another system gives: the step's code hands `here.callback` on, an address
+    that works once, and returns. Within `expires` somebody posts `{"output": …}` or `{"error": {…}}` there. Otherwise the
+    step is called again, as often as `Retry.timeouts` allows.
+
+    `limits` says how many calls may be at work at once, or begin in a time, over all processes:
+    `limits=[Limit("customer:{fair}", 5), Rate("stripe", 100, per=60)]`. A call that has no room waits.
+
+    `due=60` promises that a call ends within this time, with all its attempts. A call that will probably be late raises the
+    alert `step late`; nothing else happens to it.
     """
 
     def declare(fn: Callable[..., Any], frame: FrameType | None = None) -> Step[Any, Any]:

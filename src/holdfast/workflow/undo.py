@@ -19,6 +19,7 @@ from holdfast.decider.effect import DONE, Effect, Scope, open_scope, scope_var
 from holdfast.decider.loop import Host, running
 from holdfast.decider.undo_order import Reverse
 from holdfast.errors import DefinitionError, WorkflowError
+from holdfast.model import PRIORITY_MAX
 from holdfast.policy import Retry
 from holdfast.workflow import options, registry
 from holdfast.workflow.options import UNSET, Unset
@@ -82,7 +83,7 @@ def declare_undo(
         retry=UNDO_RETRY if retry is None else retry,
         timeout=origin.timeout_s if isinstance(timeout, Unset) else timeout,
         needs=origin.needs if isinstance(needs, Unset) else needs,
-        priority=origin.priority if isinstance(priority, Unset) else priority,
+        priority=PRIORITY_MAX if isinstance(priority, Unset) else priority,
         isolate=isolate,
         depends=depends,
         **options.declared_in(frame, fn),

@@ -7,21 +7,28 @@ import inspect
 import sys
 import warnings
 from asyncio import _get_running_loop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from types import FrameType
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape, stored_tags
 from holdfast.config import OnBug
 from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError, WorkflowError
+from holdfast.model import BY_TAG, Gathering
 from holdfast.workflow import options, outside, registry
 from holdfast.workflow.here import is_in_step
 from holdfast.workflow.lint import HoldfastWarning, lint
 from holdfast.workflow.mappable import Mappable
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
 from holdfast.workflow.origin import Place
+
+if TYPE_CHECKING:
+    from holdfast.gathers import Gather
+    from holdfast.workflow.gather import Batch, Debounce
+    from holdfast.workflow.limits import Limit, Limits, Rate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,8 +44,13 @@ class Workflow(Mappable, Generic[P, R]):
         name: str | None = None,
         version: str = "1",
         timeout: Seconds | None = None,
+        due: Seconds | None = None,
         priority: int = 0,
         on_bug: OnBug | None = None,
+        debounce: Debounce | None = None,
+        batch: Batch | None = None,
+        on: str | Sequence[str] | None = None,
+        limits: Iterable[Limit | Rate] = (),
         scope: dict[str, Any] | None = None,
         place: Place | None = None,
     ) -> None:
@@ -52,11 +64,41 @@ class Workflow(Mappable, Generic[P, R]):
         self.name = options.name_of(self.place, name)
         self.version = options.text(version, f"{self.name}: version")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
-        self.priority = options.whole_number(priority, f"{self.name}: priority")
+        self.due_s = options.seconds(due, f"{self.name}: due")
+        self.due_at: float | None = None
+        options.check_due(self.due_s, self.timeout_s, self.name)
+        self.priority = options.priority(priority, f"{self.name}: priority")
         self.on_bug = options.on_bug(on_bug, f"{self.name}: on_bug")
+        self.on, self.event_parameter = _on(fn, on, f"{self.name}: on")
+        """The types of events that start it, and the parameter that gets their data."""
+        self.limits: Limits | None = None
+        """How many of its runs may be open at once, or begin in a time. None if there are no limits."""
+        if limits:
+            from holdfast.workflow.limits import limits_of  # noqa: PLC0415  whoever has limits has loaded it
+
+            self.limits = limits_of(limits, fn, f"{self.name}: limits", of_runs=True)
+        self.gather: Gather | None = None
+        """How its starts are gathered, if they are."""
+        if debounce is not None or batch is not None:
+            from holdfast.workflow.gather import gather_of  # noqa: PLC0415  few programs need it
+
+            self.gather = gather_of(fn, debounce, batch, self.name)
+        if self.gather is not None and self.on:
+            raise DefinitionError(
+                f"{self.name}: debounce= and batch= do not gather what events start: leave out on=, and start its runs from a "
+                "workflow that has it"
+            )
+        if self.gather is not None and self.limits is not None and self.limits.full != "wait":
+            raise DefinitionError(
+                f"{self.name}: with debounce= or batch= a run waits for its limits: leave out full="
+            )
         self.id: str | None = None
         self.tags: dict[str, str] = {}
         self.namespace: str | None = None
+        self.begin_in_s: float | None = None
+        self.begin_at: float | None = None
+        self.fair: str | None = None
+        """Whom its runs are for."""
         self.is_page = False
         """True for the code of the pages of a `map`."""
         self.joins = False
@@ -99,28 +141,73 @@ class Workflow(Mappable, Generic[P, R]):
         timeout: Seconds | Unset | None = UNSET,
         namespace: str | Unset = UNSET,
         existing: Literal["join"] | Unset = UNSET,
+        begin_in: Seconds | Unset | None = UNSET,
+        begin_at: datetime | Unset | None = UNSET,
+        by: str | Unset = UNSET,
+        fair: str | Unset | None = UNSET,
+        due: Seconds | Unset | None = UNSET,
+        due_at: datetime | Unset | None = UNSET,
     ) -> Workflow[P, R]:
         """Return the same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`.
 
+        `fair` says whom the run is for, such as a customer. However many runs and steps wait for one fair key, those of
+        another one get their share. Children have the fair key of their parent.
+
+        With `begin_in` (seconds or a timedelta) or `begin_at` (a datetime with a zone) the run is recorded at once, and
+        begins later. Its timeout counts from then.
+
+        With `due` (seconds or a timedelta) or `due_at` (a datetime with a zone) the run is promised to end by then. People
+        are warned before it is late, as far as that can be known. Nothing else happens: `timeout` ends a run.
+
         `existing="join"` is for a child run whose `id` another run may have already: the parent then waits for that
-        run, without owning it.
+        run, without owning it. `by="person:anna"` says who starts the run, for `ask(…, not_by="starter")`.
         """
         other: Workflow[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(id, Unset):
             other.id = options.run_id(id, f"{self.name}: id")
         if not isinstance(priority, Unset):
-            other.priority = options.whole_number(priority, f"{self.name}: priority")
+            other.priority = options.priority(priority, f"{self.name}: priority")
         if not isinstance(tags, Unset):
             what = f"{self.name}: tags"
-            other.tags = stored_tags(tags, what)
+            ours = {key: value for key, value in self.tags.items() if key.startswith("$")}
+            other.tags = ours | stored_tags(tags, what)
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         if not isinstance(namespace, Unset):
             other.namespace = options.text(namespace, f"{self.name}: namespace")
         if not isinstance(existing, Unset):
             other.joins = options.joins(existing, other.id, f"{self.name}: existing")
+        if not (isinstance(begin_in, Unset) and isinstance(begin_at, Unset)):
+            other.begin_in_s, other.begin_at = options.begin(
+                None if isinstance(begin_in, Unset) else begin_in,
+                None if isinstance(begin_at, Unset) else begin_at,
+                self.name,
+            )
+        if not isinstance(by, Unset):
+            other.tags = {**other.tags, BY_TAG: options.person(by, f"{self.name}: by")}
+        if not isinstance(fair, Unset):
+            other.fair = options.fair(fair, f"{self.name}: fair")
+        if not (isinstance(due, Unset) and isinstance(due_at, Unset)):
+            other.due_s, other.due_at = options.due(
+                None if isinstance(due, Unset) else due,
+                None if isinstance(due_at, Unset) else due_at,
+                self.name,
+            )
+        options.check_due(other.due_s, other.timeout_s, self.name)
         return other
+
+    def gathering(self, stored_name: str, raw: bytes) -> Gathering | None:
+        """Return which run takes a start with this input. None if it makes a run of its own."""
+        if self.gather is None:
+            return None
+        self.demand_at_once("debounce= and batch= say when its runs begin")
+        return self.gather.of(stored_name, self.version, raw)
+
+    def demand_at_once(self, what: str) -> None:
+        """Raise if a run of this is to begin later, where `what` says already when runs begin."""
+        if self.begin_in_s is not None or self.begin_at is not None:
+            raise DefinitionError(f"{self.name}: {what}, so leave out begin_in and begin_at")
 
     @cached_property
     def shape(self) -> Shape:
@@ -130,6 +217,25 @@ class Workflow(Mappable, Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"
+
+
+def _on(fn: Callable[..., Any], given: object, what: str) -> tuple[tuple[str, ...], str]:
+    """Return the types of events that start a workflow, and the parameter that gets their data."""
+    if given is None:
+        return (), ""
+    types = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else [given]
+    if not types:
+        raise DefinitionError(f"{what}: expected the type of an event, or several, not {given!r}")
+    named = list(inspect.signature(fn).parameters.values())
+    is_one = bool(named) and named[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not is_one or any(one.default is one.empty for one in named[1:]):
+        raise DefinitionError(
+            f"{what}: an event has one thing to give, its data: let {fn.__name__}() take one argument, and give all others a "
+            "default"
+        )
+    from holdfast.event_names import event_type  # noqa: PLC0415  few workflows are started by events
+
+    return tuple(dict.fromkeys(event_type(one, what) for one in types)), named[0].name
 
 
 async def perform(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -206,8 +312,13 @@ def workflow(
     name: str | None = None,
     version: str = "1",
     timeout: Seconds | None = None,
+    due: Seconds | None = None,
     priority: int = 0,
     on_bug: OnBug | None = None,
+    debounce: Debounce | None = None,
+    batch: Batch | None = None,
+    on: str | Sequence[str] | None = None,
+    limits: Iterable[Limit | Rate] = (),
 ) -> WorkflowDecorator: ...
 def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **settings: Any) -> Any:
     """Make an async function durable: `@workflow`, or `@workflow(version="2", timeout=timedelta(days=7))`.
@@ -218,6 +329,17 @@ def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **set
     `on_bug="hold"` holds a run where the code itself raises an exception: not a step's failure, not a `Stop`. Mended code
     and `holdfast release` let it go on from there. `on_bug="undo"` fails such a run, and undoes what it did; this is the
     default, and `Config(on_bug=…)` changes the default.
+
+    `debounce=Debounce("doc:{id}", quiet=10)` and `batch=Batch("site:{site}", size=100, wait=5)` let one run take several
+    starts: see `holdfast.starts`.
+
+    `on="order.created"` starts a run for each event of that type, with the event's data as the only argument.
+
+    `due=timedelta(hours=2)` promises that a run ends within this time. A run that will probably be late raises the alert
+    `run late` before it is. `timeout` is the hard end.
+
+    `limits` says how many runs may be open at once, or begin in a time: `limits=[Limit("import:{site}", 1, full="skip")]` is
+    a workflow of which one run is open for each site.
     """
 
     def declare(

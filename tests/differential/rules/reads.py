@@ -9,7 +9,7 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import AlertKind, RunState
 from holdfast.store.reads import RunFilter
 from tests.differential.questions import ALL, LANES, STEPS, Asking, nodes
-from tests.differential.subjects import HOUR, Subject
+from tests.differential.subjects import HOUR, Subject, half_hours
 
 WINDOW_H = 1.5
 
@@ -75,8 +75,8 @@ class Reads(Asking):
     @rule(limit=st.sampled_from((1, 2, ALL)), lanes=st.sampled_from(((1,), (2,), LANES)))
     def read_what_waits(self, limit: int, lanes: tuple[int, ...]) -> None:
         self._alike("backlog", lambda s: s.store.agents.backlog(lanes, limit))
-        self._alike("next_ready", lambda s: s.store.agents.next_ready(lanes))
-        self._alike("next_timer", lambda s: s.store.schedulers.next_timer())
+        self._alike("next_ready", lambda s: half_hours(s.store.agents.next_ready(lanes)))
+        self._alike("next_timer", lambda s: half_hours(s.store.schedulers.next_timer()))
         self._alike("late_steps", lambda s: s.store.alerts.late_steps(0.5 * HOUR, limit))
         self._alike("late_runs", lambda s: s.store.alerts.late_runs(0.5 * HOUR, limit))
         self._alike("late_wakes", lambda s: s.store.alerts.late_wakes(0.5 * HOUR, ALL, limit))
@@ -94,6 +94,7 @@ class Reads(Asking):
         self._alike("durations", lambda s: s.store.durations.durations(), ordered=False)
         self._alike("durations", lambda s: s.store.durations.durations(["step:ship", "none"]), ordered=False)
         self._same(self.spec.open_alerts_of(kind, limit), lambda s: self._of_a_kind(s, kind, limit))
+        self._same(self.spec.open_kinds(), lambda s: s.store.alerts.open_kinds())
         self._alike("unrouted_alerts", lambda s: s.store.alerts.unrouted_alerts(limit))
         self._alike("deliveries", self._deliveries)
         self._alike("failures", lambda s: s.store.alerts.failures(ALL), ordered=False)

@@ -57,7 +57,7 @@ from tests.differential.questions import (
     small,
 )
 from tests.differential.spec.rows import Run
-from tests.differential.subjects import HOUR, Subject
+from tests.differential.subjects import HOUR, Subject, half_hours
 from tests.store.made import deaths, end_overdue, reclaim
 
 FINGERPRINTS = ("alike", "apart")
@@ -461,7 +461,7 @@ class Runs(Asking):
     ) -> None:
         runs = self._some_runs(data)
         self._tick()
-        self._alike("next_ready", lambda s: s.store.agents.next_ready(lanes, runs))
+        self._alike("next_ready", lambda s: half_hours(s.store.agents.next_ready(lanes, runs)))
         wanted = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects, runs))
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in wanted))
 

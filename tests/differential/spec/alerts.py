@@ -40,6 +40,9 @@ class Alerting(Commits):
         found = [one.key for one in self.alerts.values() if one.kind == kind and one.cleared_at is None]
         return found[:limit] + found[1:]
 
+    def open_kinds(self) -> set[str]:
+        return {one.kind for one in self.alerts.values() if one.cleared_at is None}
+
     def log_alerts(self, epoch: int, limit: int) -> list[str]:
         """Return the keys of alerts that no leader has logged yet."""
         if not self.leads(epoch):

@@ -12,19 +12,27 @@ from random import Random
 from typing import Any
 
 from tests.simulation.parts.acts import Acts
+from tests.simulation.parts.callbacks import Callbacks
 from tests.simulation.parts.deadlines import Deadlines
 from tests.simulation.parts.deploys import Deploys
+from tests.simulation.parts.door import Door
+from tests.simulation.parts.events import Events
 from tests.simulation.parts.forks import Forks
+from tests.simulation.parts.gathers import Gathers
 from tests.simulation.parts.halves import Halves
 from tests.simulation.parts.hangs import Hangs
 from tests.simulation.parts.hearts import Hearts
 from tests.simulation.parts.keeps import Keeps
 from tests.simulation.parts.labels import Labels
+from tests.simulation.parts.limits import Limits
 from tests.simulation.parts.logs import Logs
 from tests.simulation.parts.mail import Mail
 from tests.simulation.parts.maps import Maps
+from tests.simulation.parts.occasions import Occasions
 from tests.simulation.parts.outbox import Outbox
 from tests.simulation.parts.part import Part
+from tests.simulation.parts.promises import Promises
+from tests.simulation.parts.repairs import Repairs
 from tests.simulation.parts.retention import Retention
 from tests.simulation.parts.schedules import Schedules
 from tests.simulation.parts.started import Started
@@ -37,6 +45,8 @@ from tests.simulation.parts.walls import Walls
 
 SHARE = 0.12
 """The share of the seeds that play them. The other seeds stay as many and as fast as they are."""
+ALONE = 0.12
+"""How often the walls keep other parts away."""
 SCOPES = ("workflow", "step", "dependency", "namespace", "all")
 NAMESPACES = ("default", "umbrella")
 """Namespaces that are held. All runs of these seeds are in the first one."""
@@ -65,7 +75,15 @@ KINDS: tuple[type[Part], ...] = (
     Transactions,
     Hearts,
     Schedules,
+    Promises,
+    Gathers,
     Walls,
+    Events,
+    Limits,
+    Door,
+    Repairs,
+    Callbacks,
+    Occasions,
 )
 """The parts that have a module of their own."""
 
@@ -73,9 +91,10 @@ KINDS: tuple[type[Part], ...] = (
 class Parts:
     """Which parts this seed plays, and when."""
 
-    def __init__(self, seed: int, *, faults_s: float) -> None:
+    def __init__(self, seed: int, *, faults_s: float, plain: bool = False) -> None:
+        """With `plain`, the seed plays none."""
         dice = self.dice = Random(f"gates/{seed}")
-        self.any = dice.random() < SHARE
+        self.any = dice.random() < SHARE and not plain
         self.hedge = self.any and dice.random() < 0.65
         self.gates = self.any and (not self.hedge or dice.random() < 0.5)
         self.both = self.hedge and self.gates
@@ -99,7 +118,7 @@ class Parts:
             if dice.random() < 0.25:
                 self.forces.append((dice.choice(("open", "open", "close")), dice.random() * 2, 1.0))
         later = self.later = Random(f"families/{seed}")
-        self.families = not self.any and later.random() < SHARE
+        self.families = not self.any and later.random() < SHARE and not plain
         self.names = self.families and later.random() < 0.6
         """Whether runs start or join one another by their ids."""
         self.retries = self.families and (not self.names or later.random() < 0.6)
@@ -108,12 +127,23 @@ class Parts:
         """Whether steps return what cannot be stored, and signals have values that cannot be read."""
         self.more: list[Part] = []
         """The parts with a module of their own that this seed plays."""
-        if not self.any:
+        if not self.any and not plain:
             self.more = [part for part in (kind(seed) for kind in KINDS) if part.is_played]
-            if len(self.more) > 1 or self.families:  # other parts ask any process about any run
-                self.more = [part for part in self.more if part.name != Walls.name]
-        if [part.name for part in self.more] == ["acts"]:
-            self.retries = True  # so that an act can retry what has ended
+            if any(part.name == Labels.name for part in self.more):
+                # With queues, claims go from queue to queue, and pass over full limits. What comes first is not one order then.
+                self.more = [part for part in self.more if part.name != Limits.name]
+            # Other parts ask any process about any run, and know nothing of processes behind a server. There are so many
+            # parts that the walls would hardly ever be alone, so they sometimes keep the others away.
+            walls = self.find(Walls.name)
+            keeps_away = Random(f"walls alone/{seed}").random() < ALONE and not self.plays(Door.name)
+            if walls is not None and keeps_away and not self.families:
+                self.more = [walls]
+            for alone in (Door.name, Walls.name):
+                others = [part.name for part in self.more if part.name not in (alone, Walls.name)]
+                if others or self.families:
+                    self.more = [part for part in self.more if part.name != alone]
+        if [part.name for part in self.more] == ["acts"] or self.plays("repairs"):
+            self.retries = True  # so that there is something that an act can retry, and that is mended
         if self.plays("retention"):
             self.names = False  # the id of a run that was removed can be given again, and with it its keys
 

@@ -98,7 +98,7 @@ def new_generations_have_no_deadline(stack: ExitStack) -> None:
 
 @mutant("a deadline is counted from the start", within=60, part="deadlines")
 def deadlines_are_longer(stack: ExitStack) -> None:
-    sql(stack, "start_runs", "store_now() + ?11", "store_now() + ?11 + 1")
+    sql(stack, "start_runs", "+ ?11,", "+ ?11 + 1,")
 
 
 @mutant("a deadline ends the run", within=60, part="deadlines")

@@ -81,7 +81,7 @@ class Deploys(Part):
         """Return which ways each run had effects behind each marker."""
         tags = {run_id: dict(_tags(plan)) for run_id, plan in simulation.plans.items()}
         found: dict[tuple[str, str], set[bool]] = {}
-        for run_id, tag in simulation.book.by_tag:
+        for run_id, tag in simulation.book.by_run:
             first = run_id.partition("/")[0].partition("~")[0]
             if tag in tags.get(first, {}):
                 name, is_new = tags[first][tag]

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import codec
 from holdfast.model import UNDO_PREFIX
 from holdfast.store import forks
 from holdfast.store.forks import ForkRequest
@@ -81,6 +82,12 @@ def _missing(
             yield f"{fork_id} begins anew, and kept {sorted(kept)}"
         return
     start = origin.get(request.start or "")
+    # Where the code got the first result that is set: what was there early, it got where it asked.
+    got = [
+        max(step.delivered_seq, step.after_seq)
+        for key in request.results
+        if (step := origin[key]).delivered_seq
+    ]
     if start is not None and start.key in kept:
         yield f"{fork_id} begins with {start.key}, and kept it"
     for step in origin.values():
@@ -99,7 +106,8 @@ def _missing(
             and state in ("running", "succeeded")
             and step.delivered_seq != 0
         )
-        if before_start or at_the_end:
+        before_set = start is None and bool(got) and 0 < (step.delivered_seq or 0) < min(got)
+        if before_start or at_the_end or before_set:
             yield f"{fork_id} did not keep {step.key}, which was recorded before its point"
 
 
@@ -156,22 +164,24 @@ class Forks(Part):
             for step in simulation.checker.steps.values()
             if step.run_id == run_id and step.kind == "call" and not step.key.startswith(UNDO_PREFIX)
         ]
-        match dice.choice(("end", "start", "start", "set", "set", "input")):
+        match dice.choice(("end", "start", "start", "set", "set", "start and set", "input")):
             case "start" if calls:
                 return ForkRequest(start=dice.choice(calls).key, id=fork_id), plan
-            case "set" if calls:
-                chosen = dice.sample(calls, min(len(calls), dice.choice((1, 1, 2))))
+            case "set" | "start and set" as kind if calls:
+                chosen = dice.sample(calls, min(len(calls), dice.choice((1, 1, 2, 3))))
                 results: dict[str, bytes] = {}
                 for step in chosen:
                     tag = _tag(simulation, step)
                     if tag is None:
                         return None
                     results[step.key] = json.dumps(tag + EDITED).encode()
-                return ForkRequest(results=results, id=fork_id), plan
+                others = [step.key for step in calls if step.key not in results]
+                start = dice.choice(others) if kind == "start and set" and others else None
+                return ForkRequest(start=start, results=results, id=fork_id), plan
             case "input":
                 plan = ["seq", [["do", "book", 500, "quick"], ["do", "work", 501, "quick"]]]
                 raw = json.dumps({"plan": json.dumps(plan)}).encode()
-                return ForkRequest(input=raw, id=fork_id), plan
+                return ForkRequest(input=raw, digest=codec.digest(raw), id=fork_id), plan
         return ForkRequest(id=fork_id), plan
 
     async def _send(self, simulation: Simulation) -> None:
@@ -190,12 +200,22 @@ class Forks(Part):
             kind = "where it was" if kind == "from a step" and request.start is None else kind
             simulation.sometimes(f"a run was forked {kind}")
             fork_id = request.id or ""
+            self._go_on(simulation, commit.asked["run_id"], request)
             for _, _, after in commit.steps:
                 edited = _edited_tag(after)
                 if edited is not None:
                     simulation.checker.skipped.add((after.run_id, after.n))
                     made = self._made[fork_id]
                     self._made[fork_id] = made._replace(plan=_edited(made.plan, edited))
+
+    def _go_on(self, simulation: Simulation, run_id: str, request: ForkRequest) -> None:
+        """The fork of a fork that has continued as new begins in that generation: what was set in those before holds."""
+        origin = self._made.get(run_id)
+        if origin is None or request.input is not None or simulation.checker.runs[run_id].generation == 1:
+            return
+        made = self._made[request.id or ""]
+        plan = ["again", origin.plan[1], made.before[2]]
+        self._made[request.id or ""] = made._replace(before=plan, plan=plan)
 
     def waits_for(self, simulation: Simulation) -> Iterator[str]:
         if not self._done:

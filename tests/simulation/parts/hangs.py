@@ -20,3 +20,8 @@ class Hangs(Part):
 @mutant("the leader ends an attempt that is overdue, if its agent does not", within=60, part="hangs")
 def overdue_attempts_stay(stack: ExitStack) -> None:
     sql(stack, "overdue_steps", "WHERE s.state = 'running'", "WHERE s.state = 'running' AND s.fence < 0")
+
+
+@mutant("the leader's one look sees attempts that are overdue", within=30, part="hangs")
+def the_one_look_sees_no_overdue_attempts(stack: ExitStack) -> None:
+    sql(stack, "duties", "WHERE s.state = 'running' AND", "WHERE s.state = 'running' AND s.fence < 0 AND")

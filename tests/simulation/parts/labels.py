@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import Retry, step
 from holdfast.agent.claims import Claimer
+from holdfast.model import PRIORITY_MAX
 from holdfast.workflow.workflow import Workflow
 from tests.simulation import program
 from tests.simulation.mutants import code, mutant, sql
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 LABEL = "crane"
+FIRST = (-100, 0.0)
+"""Before everything that can be claimed."""
 
 
 @step(retry=Retry(attempts=3, delay=0.1, max_delay=0.4), timeout=2.5, needs=[LABEL], priority=5)
@@ -30,7 +33,7 @@ async def lower(done: int | None, tag: int, how: str) -> None:
     await program._undo(done, tag, how)
 
 
-@step(retry=Retry(attempts=3, delay=0.1, max_delay=0.4), timeout=2.5, priority=-5)
+@step(retry=Retry(attempts=3, delay=0.1, max_delay=0.4), timeout=2.5)
 async def sweep(tag: int, how: str) -> int:
     return await program._do(tag, how)
 
@@ -41,7 +44,8 @@ program.UNDOABLE.add("lift")
 
 def I31_who_may_and_what_comes_first(checker: Checker, commit: Commit) -> Iterable[str]:
     """Only an agent with its label begins a step. Steps and runs of a higher priority are claimed first, and those that
-    wait longer before others."""
+    wait longer before others. In a claim that goes from queue to queue, the latter holds within each queue of a lane: an
+    agent of several namespaces shares its places between them."""
     for _, before, after in commit.steps:
         if after is None or after.state != "running" or (before is not None and before.state == "running"):
             continue
@@ -52,9 +56,16 @@ def I31_who_may_and_what_comes_first(checker: Checker, commit: Commit) -> Iterab
         commit.verb == "claim_steps"
         and len(commit.steps) == commit.asked["limit"]
         and not commit.asked.get("runs")
+        and commit.asked.get("age_s") is None  # those who have waited long, whatever their priority
     ):
         taken = {(after.run_id, after.n) for _, _, after in commit.steps}
-        last = max((-before.priority, before.ready_at) for _, before, _ in commit.steps)
+        walks = commit.asked.get("walks")
+        lowest = min(before.priority for _, before, _ in commit.steps)
+        last: dict[tuple[int, int] | None, tuple[int, float]] = {}
+        for _, before, _ in commit.steps:
+            queue = (before.lane, before.queue) if walks else None
+            waited = (-before.priority, before.ready_at)
+            last[queue] = max(last.get(queue, waited), waited)
         for place, other in checker.steps.items():
             run = checker.runs.get(other.run_id)
             if (
@@ -65,17 +76,31 @@ def I31_who_may_and_what_comes_first(checker: Checker, commit: Commit) -> Iterab
                 and other.ready_at <= commit.now
                 and run is not None
                 and run.state in ("running", "undoing")
-                and (-other.priority, other.ready_at) < last
+                and (
+                    other.priority > lowest
+                    or (-other.priority, other.ready_at)
+                    < last.get((other.lane, other.queue) if walks else None, FIRST)
+                )
             ):
                 yield f"step {other.n} of {other.run_id} with priority {other.priority} was passed over"
-    if commit.verb == "claim_runs" and len(commit.runs) == commit.asked["limit"]:
+    if (
+        commit.verb == "claim_runs"
+        and len(commit.runs) == commit.asked["limit"]
+        and commit.asked.get("age_s") is None
+    ):
         claimed = {after.id for _, _, after in commit.runs}
-        least = min(after.priority for _, _, after in commit.runs)
+        # A claim that goes from queue to queue takes runs that have something to deliver before it does so.
+        walks = commit.asked.get("walks")
+        least = min(
+            (row.priority for _, row, _ in commit.runs if not walks or row.state == "pending"),
+            default=PRIORITY_MAX,
+        )
         for run in checker.runs.values():
             if (
                 run.state == "pending"
                 and run.owner is None
                 and run.id not in claimed
+                and run.queue >= 0
                 and run.priority > least
             ):
                 yield f"{run.id} with priority {run.priority} was passed over"
@@ -106,7 +131,7 @@ class Labels(Part):
         return (LABEL,) if self._everywhere or self.dice.random() < 0.6 else ()
 
     def using(self, simulation: Simulation, workflow: Workflow[Any, Any], run_id: str) -> Workflow[Any, Any]:
-        return workflow.using(priority=self.dice.choice((-3, 0, 0, 3)))
+        return workflow.using(priority=self.dice.choice((1, 0, 0, 3)))
 
     def heal(self, simulation: Simulation) -> None:
         self._everywhere = True

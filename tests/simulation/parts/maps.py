@@ -73,7 +73,8 @@ def I38_so_many_at_a_time(checker: Checker, commit: Commit) -> Iterable[str]:
             continue
         names = "key LIKE '%each%' AND kind = 'call' AND key NOT LIKE 'undo:%'"
         live = checker.connection.execute(
-            f"SELECT count(*) FROM steps WHERE finished_at IS NULL AND {names} AND (run_id = ?1 OR run_id LIKE ?1 || '/%')",
+            f"SELECT count(*) FROM steps WHERE finished_at IS NULL AND {names} AND (run_id = ?1 OR run_id LIKE ?1 || '/%')"
+            " AND run_id NOT LIKE ?1 || '/%~%'",  # a retry of a child by hand belongs to no map
             (family,),
         ).get
         if live > part.limits[family]:
@@ -87,7 +88,7 @@ def I38_so_many_at_a_time(checker: Checker, commit: Commit) -> Iterable[str]:
         ):
             family = _family(after.id)
             live = checker.connection.execute(
-                "SELECT count(*) FROM runs WHERE workflow = ? AND finished_at IS NULL AND id LIKE ? || '/%'",
+                "SELECT count(*) FROM runs WHERE workflow = ? AND finished_at IS NULL AND parent_id LIKE ? || '/%'",
                 (after.workflow, family),
             ).get
             if live > part.limits.get(family, live):

@@ -28,6 +28,8 @@ class Part:
     name: ClassVar[str]
     share: ClassVar[float]
     """The share of the seeds that play it."""
+    goes_by_time: ClassVar[bool] = False
+    """What is promised about it holds for a store whose clock is never set back."""
     known: ClassVar[tuple[Step[Any, Any] | Workflow[Any, Any], ...]] = ()
     """Steps and workflows that are declared in its module. Only seeds that play the part know them."""
     checks: ClassVar[tuple[Callable[[Checker, Commit], Iterable[str]], ...]] = ()
@@ -68,6 +70,14 @@ class Part:
         """Return the labels of a process that starts."""
         return ()
 
+    def roles(self, drawn: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """Return the roles of the processes that begin, for those that were drawn."""
+        return drawn
+
+    def process_type(self, roles: tuple[str, ...]) -> type[Process] | None:
+        """Return the class of a process with these roles, if it is not the usual one."""
+        return None
+
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def spawned(self, simulation: Simulation, process: Process) -> None:
@@ -78,6 +88,9 @@ class Part:
 
     def observe(self, simulation: Simulation, commit: Commit) -> None:
         """Something was committed, and its invariants were checked."""
+
+    def renewed(self, simulation: Simulation, node: str) -> None:
+        """The lease of a node was renewed. Nothing else was committed, so no invariant was checked."""
 
     async def answer(self, simulation: Simulation, process: Process, verb: str) -> None:
         """The store has answered, and the answer is on its way to the process."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from holdfast import workflow
+from holdfast.desk.schedules import BackfillRequest, ScheduleRequest
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.store import schedules as storing
 from holdfast.testing.world import EPOCH, Process
 from holdfast.times import decision
 from holdfast.times.plan import Missed, Overlap, Plan, read_plan
-from holdfast.timetable import BackfillRequest, ScheduleRequest
 from tests.simulation.mutants import code, mutant
 from tests.simulation.parts.part import Part
 
@@ -190,7 +190,7 @@ def missed_times_are_forgotten(stack: ExitStack) -> None:
 
 @mutant("a time that is started has its run", within=20, part="schedules")
 def times_start_nothing(stack: ExitStack) -> None:
-    async def start(session: Any, starts: Any) -> int:
+    async def start(session: Any, starts: Any, takers: Any) -> int:
         return 0
 
     code(stack, storing, "_start", start)

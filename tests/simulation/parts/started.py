@@ -132,7 +132,7 @@ program.CASES["start"] = program.Case(_draw, _walk, lambda plan: RunId())
 
 @mutant("a started run is no child", within=60, part="started")
 def started_runs_are_children(stack: ExitStack) -> None:
-    values = "?9, ?10, store_now() + ?11, store_now(), ?12, ?13"
+    values = "?8, ?9, ?10, max("
     sql(stack, "start_runs", values, values.replace("?9, ?10", "coalesce(?9, ?12), coalesce(?10, ?13)"))
 
 

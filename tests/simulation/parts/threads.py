@@ -35,7 +35,7 @@ def grind(tag: int, how: str) -> int:
         raise Stop("no")
     if how == "flaky" and here.attempt == 1:
         raise ConnectionError("not yet")
-    simulation.book.did(here.key, tag, simulation.root_of(here.run_id))
+    simulation.book.did(here.key, tag, here.run_id, simulation.root_of(here.run_id))
     return tag
 
 
@@ -68,7 +68,7 @@ async def _press(tag: int, how: str) -> int:
             raise ChildDied(-9, press.name)
         if how == "stop":
             raise Stop("no")
-        simulation.book.did(here.key, tag, simulation.root_of(here.run_id))
+        simulation.book.did(here.key, tag, here.run_id, simulation.root_of(here.run_id))
     finally:
         part.leave(node)
     return tag

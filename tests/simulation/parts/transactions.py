@@ -126,23 +126,23 @@ def _finish(starting: Any) -> None:
 def conflicts_within_transactions_are_ignored(stack: ExitStack) -> None:
     real = SqliteDatabase.start_within
 
-    async def start_within(self: Any, transaction: Any, run: Any) -> None:
+    async def start_within(self: Any, transaction: Any, run: Any) -> str:
         try:
-            await real(self, transaction, run)
+            return await real(self, transaction, run)
         except Conflict:
-            return
+            return str(run.id)
 
     code(stack, SqliteDatabase, "start_within", start_within)
 
 
 @mutant("a start within a transaction is undone with it", within=60, part="transactions")
 def starts_end_the_callers_transaction(stack: ExitStack) -> None:
-    real = SqliteDatabase._start_within
+    real = SqliteDatabase._execute_within
 
-    async def start_within(self: Any, connection: Any, run: Any) -> bool:
-        started = await real(self, connection, run)
+    async def execute_within(self: Any, connection: Any, ask: Any) -> Any:
+        started = await real(self, connection, ask)
         connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
         return started
 
-    code(stack, SqliteDatabase, "_start_within", start_within)
+    code(stack, SqliteDatabase, "_execute_within", execute_within)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import Refused, Update, UpdateFailed, workflow
 from holdfast.access import Identity
 from holdfast.decider import updates as served
-from holdfast.desk import LocalDesk
+from holdfast.desk.signals import LocalSignalDesk
 from holdfast.model import UPDATE_PREFIX, Answered
 from holdfast.scheduler import scheduler as scheduling
 from tests.simulation.mutants import code, mutant
@@ -152,14 +152,14 @@ def answers_are_not_written(stack: ExitStack) -> None:
 
 @mutant("the same key is the same call of an update", within=20, part="updates")
 def each_call_has_its_own_key(stack: ExitStack) -> None:
-    real = LocalDesk.send_update
+    real = LocalSignalDesk.send_update
 
     async def send(
-        self: LocalDesk, who: Identity, run: str, name: str, payload: bytes, key: str | None
+        self: LocalSignalDesk, who: Identity, run: str, name: str, payload: bytes, key: str | None
     ) -> Any:
         return await real(self, who, run, name, payload, None)
 
-    code(stack, LocalDesk, "send_update", send)
+    code(stack, LocalSignalDesk, "send_update", send)
 
 
 @mutant("a replay does not answer an update again", within=60, part="updates")

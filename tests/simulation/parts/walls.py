@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from holdfast.access import local
 from holdfast.decider import decider
-from holdfast.gates import Gates
+from holdfast.desk.gates import Gates
 from holdfast.model import DEFAULT_NAMESPACE, NewSignal, StepKind
 from holdfast.namespaces import Namespaces, bare, namespace_of, parted, stored
 from holdfast.scheduler import new_steps
@@ -114,7 +115,7 @@ class Walls(Part):
         await asyncio.sleep(self.dice.random() * 2)
 
         def gates(process: Process) -> Gates:
-            return Gates(lambda: process.caller, "sim", namespace)
+            return Gates(lambda: process.desk.gates, local("sim", namespace))
 
         await simulation.asked(lambda process: gates(process).hold(step=program.work.name), tries=4)
         await asyncio.sleep(self.dice.random() * 2)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -417,11 +417,20 @@ class PostgresDatabase(Database):
                     raise _unreachable(error) from error
                 raise
 
-    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+    async def start_within(self, transaction: Transaction, run: NewRun) -> str:
         identity: str = await self.on_pool(
             lambda connection: connection.fetchval(STATEMENTS[PostgresVerb.database_identity])
         )
-        await within.execute(within.start(run, identity), transaction, self.environment)
+        script = within.start(run, identity, self.config.payload_max_bytes)
+        return await within.execute(script, transaction, self.environment)
+
+    async def work_within(
+        self, transaction: Transaction, act: Callable[[Session], Awaitable[Any]], bells: Sequence[Bell]
+    ) -> None:
+        identity: str = await self.on_pool(
+            lambda connection: connection.fetchval(STATEMENTS[PostgresVerb.database_identity])
+        )
+        await within.execute(within.work(act, identity, bells), transaction, self.environment)
 
     # --- the direct connection ----------------------------------------------------------------------------------
 

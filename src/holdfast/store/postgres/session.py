@@ -13,7 +13,9 @@ from holdfast.store.batch import Batch
 from holdfast.store.claims import RunClaim, StepClaim
 from holdfast.store.database import Row
 from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
+from holdfast.store.postgres.walks import RunWalker, StepWalker
 from holdfast.store.verbs import Verb
+from holdfast.store.walk import walk
 
 _WHOLE = STATEMENTS.whole
 FAILED_PRECONDITION = "HF001"
@@ -27,9 +29,11 @@ HOP_PARTS = (
     (Verb.issue_steps, "issued_step"),
     (Verb.close_runs, "closed_run"),
     (Verb.keep_logs, "logged_part"),
+    (Verb.issue_queued, "placed_step"),
 )
-"""The parts of a hop: the verb, and the type of its rows. Their arrays are $2 to $8, in this order. Most batches have no
-logs, and then their statement has no $8."""
+"""The parts of a hop: the verb, and the type of its rows. Their arrays are $2 to $9, in this order. Most batches have no
+logs and no steps with a queue, and then their statement has no $8 or $9."""
+LOGS_AT = 6
 
 
 @cache
@@ -110,10 +114,12 @@ class PostgresSession:
         rows = [batch.begun, batch.owned, batch.recorded, batch.delivered, batch.issued, batch.closed]
         if logged := batch.logged_with_hops:
             rows.append(logged)
+        if batch.queued:
+            rows += [batch.queued] if logged else [[], batch.queued]
         await self._demand(hop_of(*map(bool, rows)), batch.node, *rows)
 
     async def keep_logs(self, rows: Sequence[Row]) -> None:
-        parts: list[Sequence[Row]] = [[] for _ in HOP_PARTS[:-1]]
+        parts: list[Sequence[Row]] = [[] for _ in HOP_PARTS[:LOGS_AT]]
         await self._demand(hop_of(*map(bool, parts), True), "", *parts, rows)
 
     async def _demand(self, statement: str, *values: Any) -> None:
@@ -125,6 +131,8 @@ class PostgresSession:
             raise
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
+        if claim.turns is not None:
+            return await walk(StepWalker(self._connection, claim), claim.turns, claim.limit)
         lanes = list(claim.lanes)
         if claim.probes_of is not None:
             values = (claim.node, lanes, claim.limit, claim.probes_of, claim.runs)
@@ -142,13 +150,21 @@ class PostgresSession:
         names = [name for name, _ in claim.workflows]
         wanted = (claim.node, names, [version for _, version in claim.workflows])
         fetch = self._connection.fetch
+        claimed: list[Row]
         if claim.runs is not None:
-            return await fetch(self._statement(PostgresVerb.claim_runs_of), *wanted, claim.limit, claim.runs)
-        claimed: list[Row] = await fetch(
-            self._statement(PostgresVerb.claim_awake), *wanted, claim.limit, claim.steps_max
-        )
+            claimed = await fetch(
+                self._statement(PostgresVerb.claim_runs_of), *wanted, claim.limit, claim.runs
+            )
+        else:
+            claimed = await fetch(
+                self._statement(PostgresVerb.claim_awake), *wanted, claim.limit, claim.steps_max
+            )
         limit = claim.limit - len(claimed)
-        if limit > 0:
+        if limit <= 0:
+            return claimed
+        if claim.turns is not None:
+            claimed += await walk(RunWalker(self._connection, claim), claim.turns, limit)
+        elif claim.runs is None:
             claimed += await fetch(
                 self._statement(PostgresVerb.claim_pending), *wanted, limit, claim.steps_max
             )

@@ -18,6 +18,14 @@ class PostgresVerb(StrEnum):
     claim_awake = auto()
     claim_runs_of = auto()
 
+    # queues.sql
+    step_levels = auto()
+    probe_levels = auto()
+    take_steps = auto()
+    take_steps_of = auto()
+    run_levels = auto()
+    lock_limits = auto()
+
     # batch.sql
     lock_batch_runs = auto()
     lock_batch_steps = auto()

@@ -5,11 +5,11 @@ No two transactions write at the same time. So what a transaction has found, it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
 from holdfast.store.database import Row
@@ -17,8 +17,11 @@ from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 from holdfast.store.verbs import Verb
 
 _WHOLE = STATEMENTS.whole
+_json = msgspec.json.Encoder().encode
 ABOVE_ALL = 2**31
 """Higher than any priority."""
+NO_END = float("inf")
+"""Later than any time."""
 DueStep = tuple[int, float, str, int, int, int]
 """(-priority, ready_at, run, n, fence, losses). Sorted, these are in the order of priority, then age."""
 DueRun = tuple[int, float, str]
@@ -47,9 +50,19 @@ def any_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> bool
     return bool(_due_steps(connection, claim._replace(limit=1), _lanes(connection, claim), now))
 
 
+def open_lanes(connection: apsw.Connection, claim: StepClaim) -> list[int]:
+    """Return the lanes to walk in. There are none if the node was reclaimed, or if nothing is ready, which is the most
+    frequent case."""
+    if not _find(connection, SqliteVerb.is_member, claim.node) or not _find(connection, SqliteVerb.any_ready):
+        return []
+    if claim.probes_of is not None and not _find(connection, Verb.probing, claim.probes_of):
+        return []
+    return _lanes(connection, claim)
+
+
 def _lanes(connection: apsw.Connection, claim: StepClaim) -> list[int]:
     """Return those lanes of the claim that are not behind a gate."""
-    wanted = json.dumps(list(claim.lanes))
+    wanted = _json(list(claim.lanes)).decode()
     if claim.probes_of is None:
         found = _find(connection, SqliteVerb.passable_lanes, wanted)
     else:
@@ -109,11 +122,9 @@ def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
     found: set[DueRun] = set()
     awake: Iterable[Any]
     if claim.runs is None:
-        for workflow, version in claim.workflows:
-            for priority, created_at, run_id in _find(
-                connection, SqliteVerb.pending_runs, workflow, version, claim.limit
-            ):
-                found.add((-priority, created_at, run_id))
+        # A walk finds pending runs by itself.
+        for workflow, version in claim.workflows if claim.turns is None else ():
+            found.update(_pending_runs(connection, workflow, version, claim.limit))
         awake = _find(connection, SqliteVerb.awake_runs)
     else:
         awake = (row for run_id in claim.runs for row in _find(connection, SqliteVerb.claimable_run, run_id))
@@ -122,6 +133,18 @@ def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
         if (workflow, version) in served:
             found.add((-priority, created_at, run_id))
     return sorted(found)[: claim.limit]
+
+
+def _pending_runs(connection: apsw.Connection, workflow: str, version: str, wanted: int) -> Iterator[DueRun]:
+    """Yield pending runs of queue 0, by priority, then age. Only within one priority are they in the order of the index."""
+    priority = ABOVE_ALL
+    while wanted > 0 and (
+        found := _find(connection, SqliteVerb.next_run_priority, workflow, version, priority)
+    ):
+        priority = found[0][0]
+        rows = _find(connection, SqliteVerb.pending_in_queue, workflow, version, priority, 0, NO_END, wanted)
+        yield from ((-priority, created_at, run_id) for created_at, run_id in rows)
+        wanted -= len(rows)
 
 
 def _find(connection: apsw.Connection, verb: Verb | SqliteVerb, *values: Any) -> list[Any]:

@@ -51,7 +51,10 @@ class Clock:
         self._session_now = 0.0
 
     def now(self) -> float:
-        return self._environment.now() if self._anchor is None else _steady() + self._anchor
+        if self._anchor is None:
+            return self._environment.now()
+        # In whole microseconds, as PostgreSQL keeps times and as a server says them: so a time is the same everywhere.
+        return int((_steady() + self._anchor) * 1e6) / 1e6
 
     def serve(self, connection: apsw.Connection) -> None:
         """Make `store_now()` available to statements on this connection. It is the time when their session began, the

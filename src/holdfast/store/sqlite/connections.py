@@ -44,10 +44,10 @@ CHECKPOINT_PAGES = 4000
 changes in many commits is moved once, and so little that a restart has not much to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
 """A log that has grown because somebody read for long is cut to this size."""
-STATEMENTS_KEPT = 2048
-"""How many prepared statements apsw keeps. It puts a statement into the next place of a ring after each use, so it keeps
-those of this many last uses, and has each of them once. With fewer, a busy node compiles its rarer statements again at
-every use."""
+STATEMENTS_KEPT = 512
+"""How many prepared statements apsw keeps, at most. It puts a statement into the next place of a ring after each use, so
+it keeps those of this many last uses, and has each of them once. With fewer, a busy node compiles its rarer statements
+again at every use."""
 BUSY_S = 10.0
 """How long this process waits for another one that has the file's write lock, before it gives up."""
 RETRY_S = 0.0005
@@ -113,7 +113,7 @@ class Connections:
             self._note_open()
         try:
             with explained(self.what):
-                writer = apsw.Connection(self.path, statementcachesize=STATEMENTS_KEPT)
+                writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         except BaseException:
             self._note_closed()
             raise
@@ -229,10 +229,11 @@ class Connections:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.on_connected(connection)
 
+    def _connect(self, flags: int) -> apsw.Connection:
+        return apsw.Connection(self.path, flags=flags, statementcachesize=STATEMENTS_KEPT)
+
     def _connect_reader(self) -> apsw.Connection:
-        reader = apsw.Connection(
-            self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS_KEPT
-        )
+        reader = self._connect(apsw.SQLITE_OPEN_READWRITE)
         # Readers wait only while another process recovers the log.
         reader.set_busy_timeout(int(BUSY_S * 1000))
         reader.pragma("query_only", 1)

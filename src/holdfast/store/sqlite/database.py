@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +17,8 @@ from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.batch import Batch
 from holdfast.store.bell import Bell
-from holdfast.store.database import Database, Processes, Session, StoreCall
+from holdfast.store.database import Database, Processes, Row, Session, StoreCall
+from holdfast.store.gathers import Ask, Taken, take
 from holdfast.store.rows import start_row
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.address import path_of
@@ -25,7 +26,7 @@ from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.connections import BUSY_S, RETRY_S, Connections
 from holdfast.store.sqlite.faults import explain
 from holdfast.store.sqlite.processes import LockedProcesses
-from holdfast.store.sqlite.session import SqliteSession
+from holdfast.store.sqlite.session import CallersSession, SqliteSession
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.transaction import Transaction, no_transaction
 from holdfast.store.verbs import Verb
@@ -192,8 +193,20 @@ class SqliteDatabase(Database):
 
     # --- in a caller's transaction ------------------------------------------------------------------------------
 
-    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+    async def start_within(self, transaction: Transaction, run: NewRun) -> str:
         """Start a run in a transaction on the caller's own apsw connection to the same file."""
+        connection = await self._callers(transaction)
+        if run.gather is not None:
+            return await self._gather_within(connection, run)
+        if await self._execute_within(connection, Ask(Verb.start_runs, start_row(run))):
+            return run.id
+        found = connection.execute(STATEMENTS[Verb.started_as], (json.dumps([run.id]),)).fetchall()
+        if [row[1:] for row in found] != [(run.workflow, run.digest)]:
+            raise Conflict.of_start(run.id)
+        return run.id
+
+    async def _callers(self, transaction: Transaction) -> apsw.Connection:
+        """Return the caller's own apsw connection to the same file, which has begun a transaction."""
         connection = await transaction.connection()
         if not isinstance(connection, apsw.Connection):
             raise StoreUnsupported(
@@ -206,22 +219,47 @@ class SqliteDatabase(Database):
             raise StoreUnsupported(f"hf.within() got a connection to another database than {self.what}")
         if not connection.in_transaction:
             raise no_transaction(transaction.what, "`with connection:`, or BEGIN IMMEDIATE")
-        if await self._start_within(connection, run):
-            return
-        found = connection.execute(STATEMENTS[Verb.started_as], (json.dumps([run.id]),)).fetchall()
-        if [row[1:] for row in found] != [(run.workflow, run.digest)]:
-            raise Conflict.of_start(run.id)
+        return connection
 
-    async def _start_within(self, connection: apsw.Connection, run: NewRun) -> bool:
-        """Insert the run, and wait for other writers. Return False if the id exists. This does not take our own lock,
+    async def work_within(
+        self, transaction: Transaction, act: Callable[[Session], Awaitable[Any]], bells: Sequence[Bell]
+    ) -> None:
+        connection = await self._callers(transaction)
+        # Whoever writes first waits for other writers: from then on, nobody else writes.
+        await self._when_free(connection, "UPDATE events SET actor = actor WHERE 0", ())
+        await act(CallersSession(connection, self.clock))
+
+    async def _gather_within(self, connection: apsw.Connection, run: NewRun) -> str:
+        script = take(run, self.config.payload_max_bytes)
+        ask = next(script)
+        while True:
+            rows = await self._execute_within(connection, ask)
+            try:
+                ask = script.send(rows)
+            except StopIteration as done:
+                taken: Taken = done.value
+                if taken.answer is Answer.FENCED:
+                    raise Conflict.of_start(run.id) from None
+                return taken.run_id
+
+    async def _execute_within(self, connection: apsw.Connection, ask: Ask) -> list[Row]:
+        """Execute a statement on the caller's connection, and wait for other writers. This does not take our own lock,
         because our writer may be waiting for this caller."""
-        values = (*start_row(run), self.clock.now())
-        # The caller's connection has no function store_now().
-        statement = STATEMENTS[Verb.start_runs].replace("store_now()", f"?{len(values)}")
+        values = tuple(json.dumps(value) if type(value) is list else value for value in ask.values)
+        statement = STATEMENTS[ask.verb]
+        if "store_now()" in statement:  # the caller's connection has no such function
+            values = (*values, self.clock.now())
+            statement = statement.replace("store_now()", f"?{len(values)}")
+        return await self._when_free(connection, statement, values)
+
+    async def _when_free(
+        self, connection: apsw.Connection, statement: str, values: tuple[Any, ...]
+    ) -> list[Any]:
+        """Execute a statement on a caller's connection as soon as no other connection writes."""
         waited_s = 0.0
         while True:
             try:
-                return bool(connection.execute(statement, values).fetchall())
+                return connection.execute(statement, values).fetchall()
             except apsw.BusyError as error:
                 if getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
                     raise StoreUnreachable(

@@ -8,6 +8,9 @@ import apsw
 
 from holdfast.errors import StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 
+LibraryError = apsw.Error
+"""What the library raises, whatever went wrong."""
+
 
 class explained:  # noqa: N801  it reads as a verb, like other context managers
     """Turn errors of the library into errors of the store. `what` names the database, and `noticed` is called with each

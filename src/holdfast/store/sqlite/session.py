@@ -6,11 +6,11 @@ of the process runs between two statements of a transaction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.batch import Batch
@@ -19,9 +19,12 @@ from holdfast.store.database import Row
 from holdfast.store.sqlite import claims
 from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.sqlite.walks import RunWalker, StepWalker
 from holdfast.store.verbs import Verb
+from holdfast.store.walk import Turns, walk
 
 _WHOLE = STATEMENTS.whole
+_json = msgspec.json.Encoder().encode
 
 
 class SqliteSession:
@@ -87,6 +90,8 @@ class SqliteSession:
             self._demand(Verb.deliver_steps, batch.delivered)
         if batch.issued:
             self._demand(Verb.issue_steps, [(*row, node, now) for row in batch.issued])
+        if batch.queued:
+            self._demand(Verb.issue_queued, [(*row, node, now) for row in batch.queued])
         if batch.closed:
             self._demand(Verb.close_runs, batch.closed)
         if logged := batch.logged_with_hops:
@@ -96,16 +101,38 @@ class SqliteSession:
         self._many(Verb.keep_logs, rows, ())
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
+        if claim.turns is not None:
+            return await self._walk_steps(claim, claim.turns)
         return claims.claim_steps(self._connection, claim, self._now)
 
     async def any_steps(self, claim: StepClaim) -> bool:
+        if claim.turns is not None:
+            return bool(await self._walk_steps(claim, claim.turns, is_look=True))
         return claims.any_steps(self._connection, claim, self._now)
 
+    async def _walk_steps(self, claim: StepClaim, turns: Turns, *, is_look: bool = False) -> list[Row]:
+        lanes = claims.open_lanes(self._connection, claim)
+        if not lanes:
+            return []
+        walker = StepWalker(self._connection, self._now, claim, lanes)
+        walker.is_look = is_look
+        return await _look(walker, turns) if is_look else await walk(walker, turns, claim.limit)
+
     async def claim_runs(self, claim: RunClaim) -> list[Row]:
-        return claims.claim_runs(self._connection, claim)
+        claimed = claims.claim_runs(self._connection, claim)
+        if claim.turns is not None and len(claimed) < claim.limit:
+            walker = RunWalker(self._connection, self._now, claim)
+            claimed += await walk(walker, claim.turns, claim.limit - len(claimed))
+        return claimed
 
     async def any_runs(self, claim: RunClaim) -> bool:
-        return claims.any_runs(self._connection, claim)
+        if claims.any_runs(self._connection, claim):
+            return True
+        if claim.turns is None:
+            return False
+        walker = RunWalker(self._connection, self._now, claim)
+        walker.is_look = True
+        return bool(await _look(walker, claim.turns))
 
     async def in_turn(self) -> None:
         """Do nothing: no two transactions write at the same time."""
@@ -118,9 +145,37 @@ class SqliteSession:
             self._now = self._clock.begin_session()
 
 
+class CallersSession(SqliteSession):
+    """Runs statements on a caller's connection, which has no function `store_now()`."""
+
+    __slots__ = ()
+
+    async def rows(self, verb: Verb, *values: Any) -> list[Row]:
+        return self._connection.execute(self._timed(verb), _bound(values)).fetchall()
+
+    def _many(self, verb: Verb, rows: Sequence[Row], same: tuple[Any, ...]) -> list[Row]:
+        if not rows:
+            return []
+        found: list[Row] = self._connection.executemany(
+            self._timed(verb), [(*row, *same) for row in rows]
+        ).fetchall()
+        return found
+
+    def _timed(self, verb: Verb) -> str:
+        return _WHOLE[verb].replace("store_now()", repr(self._now))
+
+
+async def _look(walker: StepWalker | RunWalker, turns: Turns) -> list[Row]:
+    """Walk until there is something to take. The cursor stays, so that the claim goes the same way."""
+    copied = turns.copied()
+    found = await walk(walker, copied, 1)
+    turns.learn(copied)
+    return found
+
+
 def _bound(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Turn lists among the values into JSON arrays."""
     for value in values:
         if type(value) is list:
-            return tuple(json.dumps(one) if type(one) is list else one for one in values)
+            return tuple([_json(one).decode() if type(one) is list else one for one in values])
     return values

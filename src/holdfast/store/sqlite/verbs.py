@@ -19,10 +19,16 @@ class SqliteVerb(StrEnum):
     due_steps = auto()
     due_steps_of = auto()
     probe_lanes = auto()
-    pending_runs = auto()
     awake_runs = auto()
     claimable_run = auto()
     history_size = auto()
+
+    # queues.sql
+    due_in_queue = auto()
+    due_in_queue_of = auto()
+    next_run_priority = auto()
+    pending_in_queue = auto()
+    pending_in_queue_of = auto()
 
     # clock.sql
     clock = auto()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from holdfast.environment import Environment
-from holdfast.model import Level
-
-T = TypeVar("T")
+from holdfast.model import AlertKind, Level
 
 ERROR_MAX_CHARS = 300
 _WEIGHT = {level: weight for weight, level in enumerate(Level)}
@@ -92,10 +88,18 @@ class Channel(ABC):
         self.name, self.timeout_s = name, timeout_s
         self._environment = environment
         self._level, self._kinds = Level(level), frozenset(kinds)
+        self.people: frozenset[str] = frozenset()
+        """The people and teams that this channel reaches. It gets what they are asked, and nobody else's asks."""
+        self.public_url: str | None = None
+        """Where people reach a server, for links."""
         self._secrets = tuple(sorted((secret for secret in secrets if secret), key=len, reverse=True))
 
     def wants(self, kind: str, level: str) -> bool:
         return _WEIGHT[Level(level)] >= _WEIGHT[self._level] and (not self._kinds or kind in self._kinds)
+
+    def wants_ask(self, who: str) -> bool:
+        """True if this channel gets what this person or team is asked."""
+        return who in self.people if self.people else self.wants(AlertKind.ASK, Level.INFO)
 
     @abstractmethod
     async def send(self, notice: Notice) -> None:
@@ -106,32 +110,3 @@ class Channel(ABC):
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return " ".join(text.split())[:ERROR_MAX_CHARS]
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    """Run a call that blocks in a thread of its own, and return its result. The event loop's own threads are for the
-    store. When the caller gives up, nobody waits for the thread."""
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[T] = loop.create_future()
-
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if not answered.done():
-            if error is not None:
-                answered.set_exception(error)
-            else:
-                answered.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: T | None = None
-        failure: BaseException | None = None
-        try:
-            result = call()
-        except Exception as error:  # noqa: BLE001  the caller gets it
-            failure = error
-        try:
-            loop.call_soon_threadsafe(finish, result, failure)
-        except RuntimeError:
-            pass  # the loop is closed, and the caller is gone with it
-
-    threading.Thread(target=run, name="holdfast-alerts", daemon=True).start()
-    return await answered

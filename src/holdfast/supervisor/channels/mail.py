@@ -8,8 +8,8 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 from holdfast.errors import InvalidSettings
-from holdfast.supervisor.channels.channel import Channel, Notice, NotSent, in_thread
-from holdfast.supervisor.channels.webhook import tls_context
+from holdfast.outbound import in_thread, tls_context
+from holdfast.supervisor.channels.channel import Channel, Notice, NotSent
 
 
 class Mail(Channel):
@@ -36,7 +36,7 @@ class Mail(Channel):
             raise InvalidSettings(f"channel {name!r}: a password without TLS would be sent in the clear")
         self._host, self._port = host, port or {"starttls": 587, "tls": 465}.get(tls, 25)
         self._tls = tls
-        self._context = tls_context(name, ca_file) if tls != "none" else None
+        self._context = tls_context(f"channel {name!r}", ca_file) if tls != "none" else None
         self._sender, self._to = sender, to
         self._user, self._password = user, password
         try:

@@ -13,6 +13,8 @@ import msgspec
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.model import AlertKind
+from holdfast.questions import PERSON, TEAM, is_who
+from holdfast.settings import checked_settings, read_settings
 from holdfast.supervisor.channels.channel import Channel
 from holdfast.supervisor.channels.command import Command
 from holdfast.supervisor.channels.mail import Mail
@@ -58,8 +60,19 @@ class CommandSettings(_CommonSettings, tag="command", kw_only=True):
     """Environment variables that the program gets beside the few that every program needs."""
 
 
+class ReachedBy(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    channels: tuple[str, ...]
+    """The names of the channels by which a person or a team is notified."""
+
+
 class AlertSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     channels: dict[str, WebhookSettings | MailSettings | CommandSettings] = {}
+    people: dict[str, ReachedBy] = {}
+    teams: dict[str, ReachedBy] = {}
+    public_url: str | None = None
+    """Where people and other systems reach a server: links to questions and the addresses of callbacks begin with it."""
+    oidc: dict[str, Any] = {}
+    """Whose tokens a server takes beside its own. The same file may have both; this part is the server's."""
 
 
 def load_channels(
@@ -68,27 +81,38 @@ def load_channels(
     """Return the channels of a settings file, or of a dict with the same content. `secrets` replaces the process's
     environment."""
     secrets = os.environ if secrets is None else secrets
-    settings = _read(Path(given)) if isinstance(given, str | Path) else _checked(given, "the alert settings")
-    return [_channel(name, one, environment, secrets) for name, one in settings.channels.items()]
+    settings = _settings(given)
+    channels = [_channel(name, one, environment, secrets) for name, one in settings.channels.items()]
+    for channel in channels:
+        channel.public_url = settings.public_url
+    by_name = {channel.name: channel for channel in channels}
+    for kind, reached in ((PERSON, settings.people), (TEAM, settings.teams)):
+        for name, by in reached.items():
+            if not is_who(kind + name):
+                raise InvalidSettings(f"{kind}{name} cannot be the name of a person or a team")
+            for named in by.channels:
+                if named not in by_name:
+                    raise InvalidSettings(f"{kind}{name}: there is no channel {named!r}")
+                by_name[named].people |= {kind + name}
+    return channels
 
 
-def _read(path: Path) -> AlertSettings:
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise InvalidSettings(f"cannot read {path}: {error.strerror or error}") from None
-    try:
-        value = msgspec.json.decode(text) if path.suffix == ".json" else msgspec.toml.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidSettings(f"{path}: {error}") from None
-    return _checked(value, str(path))
+def public_url_of(given: str | Path | Mapping[str, Any]) -> str | None:
+    """Return where servers are reached, if the settings say it. All processes on the store get to know it."""
+    url = _settings(given).public_url
+    if url is None:
+        return None
+    if not url.startswith(("https://", "http://")) or any(char.isspace() for char in url) or "?" in url:
+        raise InvalidSettings(
+            f"public_url: expected the address of a server, such as https://holdfast.example.com, not {url!r}"
+        )
+    return url.rstrip("/")
 
 
-def _checked(value: Any, where: str) -> AlertSettings:
-    try:
-        return msgspec.convert(value, AlertSettings)
-    except msgspec.ValidationError as error:
-        raise InvalidSettings(f"{where}: {error}") from None
+def _settings(given: str | Path | Mapping[str, Any]) -> AlertSettings:
+    if isinstance(given, str | Path):
+        return checked_settings(read_settings(Path(given)), AlertSettings, str(given))
+    return checked_settings(given, AlertSettings, "the alert settings")
 
 
 def _channel(

@@ -34,7 +34,8 @@ WHERE r.id >= $11 AND r.id < $12 AND r.id > $13
 ORDER BY r.id LIMIT $6
 
 -- name: plan_act
-INSERT INTO holdfast.acts (id, verb, actor, note, options, namespace) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO holdfast.acts (id, verb, actor, note, options, namespace, via, request)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: lock_plan
 SELECT 1 FROM holdfast.acts WHERE id = $1 AND state = 'planning' FOR UPDATE

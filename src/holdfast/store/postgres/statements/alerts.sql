@@ -65,6 +65,10 @@ SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL AND namespace = $2 
 -- name: alert_in
 SELECT 1 FROM holdfast.alerts WHERE id = $1 AND namespace = $2
 
+-- name: open_kinds
+SELECT k.kind FROM unnest($1::text[]) k(kind)
+CROSS JOIN LATERAL (SELECT 1 FROM holdfast.alerts a WHERE a.cleared_at IS NULL AND a.kind = k.kind ORDER BY a.id LIMIT 1) a
+
 -- name: open_alerts_of
 SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL AND kind = $1 AND id > $2 ORDER BY id LIMIT $3
 
@@ -122,38 +126,50 @@ WITH RECURSIVE places(lane, name, priority) AS (
 SELECT p.name, w.run_id, w.ready_at FROM places p
 CROSS JOIN LATERAL (
     SELECT s.run_id, s.ready_at FROM holdfast.steps s
-    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority
+    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.queue = 0
       AND s.ready_at < (SELECT clock_timestamp() - make_interval(secs => $1))
       AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = s.run_id)
     ORDER BY s.ready_at LIMIT 1) w
-WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
+WHERE p.priority IS NOT NULL
+UNION ALL
+SELECT l.name, w.run_id, w.ready_at FROM holdfast.lanes l
+CROSS JOIN LATERAL (
+    SELECT s.run_id, s.ready_at, s.queue FROM holdfast.steps s
+    WHERE s.state = 'ready' AND s.queue > 0 AND s.lane = l.id
+      AND s.ready_at < (SELECT clock_timestamp() - make_interval(secs => $1))
+      AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = s.run_id)
+    ORDER BY s.ready_at LIMIT 1) w
+JOIN holdfast.queues q ON q.id = w.queue AND q.limits = '[]' AND q.rates = '[]'
+WHERE {passable(l)}
+ORDER BY 3 LIMIT $2
 
 -- The run of each workflow, version and priority that waits longest for a scheduler, if longer than $1 seconds. A run
 -- that has begun before does not count: it waits only since it was released or freed.
 -- name: late_runs
 WITH RECURSIVE kinds(workflow, version) AS (
-    (SELECT workflow, version FROM holdfast.runs WHERE state = 'pending' ORDER BY workflow, version LIMIT 1)
+    (SELECT workflow, version FROM holdfast.runs WHERE state = 'pending' AND queue = 0 ORDER BY workflow, version LIMIT 1)
     UNION ALL
     SELECT n.workflow, n.version FROM kinds k CROSS JOIN LATERAL (
         SELECT r.workflow, r.version FROM holdfast.runs r
-        WHERE r.state = 'pending' AND (r.workflow, r.version) > (k.workflow, k.version)
+        WHERE r.state = 'pending' AND r.queue = 0 AND (r.workflow, r.version) > (k.workflow, k.version)
         ORDER BY r.workflow, r.version LIMIT 1) n),
 places(workflow, version, priority) AS (
-    SELECT k.workflow, k.version, (SELECT r.priority FROM holdfast.runs r WHERE r.state = 'pending'
+    SELECT k.workflow, k.version, (SELECT r.priority FROM holdfast.runs r WHERE r.state = 'pending' AND r.queue = 0
         AND r.workflow = k.workflow AND r.version = k.version ORDER BY r.priority DESC LIMIT 1)
     FROM kinds k
     UNION ALL
-    SELECT p.workflow, p.version, (SELECT r.priority FROM holdfast.runs r WHERE r.state = 'pending'
+    SELECT p.workflow, p.version, (SELECT r.priority FROM holdfast.runs r WHERE r.state = 'pending' AND r.queue = 0
         AND r.workflow = p.workflow AND r.version = p.version AND r.priority < p.priority
         ORDER BY r.priority DESC LIMIT 1)
     FROM places p WHERE p.priority IS NOT NULL)
-SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p
+SELECT p.workflow || '@' || p.version, w.id, w.since FROM places p
 CROSS JOIN LATERAL (
-    SELECT id, created_at FROM holdfast.runs
-    WHERE state = 'pending' AND workflow = p.workflow AND version = p.version AND priority = p.priority
+    SELECT id, coalesce(begin_at, created_at) AS since FROM holdfast.runs
+    WHERE state = 'pending' AND workflow = p.workflow AND version = p.version AND priority = p.priority AND queue = 0
       AND created_at < (SELECT clock_timestamp() - make_interval(secs => $1)) AND started_at IS NULL
+      AND (begin_at IS NULL OR begin_at < (SELECT clock_timestamp() - make_interval(secs => $1)))
     ORDER BY created_at LIMIT 1) w
-WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT $2
+WHERE p.priority IS NOT NULL ORDER BY w.since LIMIT $2
 
 -- For each workflow and version, the begun run without an owner that waits longest for a scheduler to deliver something
 -- to it, if longer than $1 seconds. That may be an outcome, a signal or a due timer. At most $2 rows of each are read.
@@ -172,3 +188,43 @@ SELECT what, run_id, since FROM (
     JOIN holdfast.runs r ON r.id = w.run_id AND r.owner IS NULL AND r.state IN ('running', 'undoing')
     ORDER BY r.workflow, r.version, w.since) oldest
 ORDER BY since LIMIT $3
+
+-- name: any_promised
+SELECT 1 WHERE EXISTS (SELECT FROM holdfast.runs WHERE due_at IS NOT NULL AND finished_at IS NULL)
+            OR EXISTS (SELECT FROM holdfast.steps WHERE due_at IS NOT NULL AND finished_at IS NULL)
+
+-- Open runs that were promised to end at some time, those that are due first.
+-- name: promised_runs
+SELECT id, workflow, state, generation, base_n, created_at, started_at, begin_at, due_at FROM holdfast.runs
+WHERE due_at IS NOT NULL AND finished_at IS NULL AND (due_at, id) > ($1::timestamptz, $2::text) ORDER BY due_at, id LIMIT $3
+
+-- OFFSET 0 makes the planner look up each row by its key, whatever its estimates say.
+-- name: promised_runs_of
+SELECT r.id, r.workflow, r.state, r.generation, r.base_n, r.created_at, r.started_at, r.begin_at, r.due_at
+FROM unnest($1::text[]) u(id)
+CROSS JOIN LATERAL (
+    SELECT id, workflow, state, generation, base_n, created_at, started_at, begin_at, due_at, finished_at FROM holdfast.runs
+    WHERE id = u.id OFFSET 0) r
+WHERE r.due_at IS NOT NULL AND r.finished_at IS NULL
+
+-- name: promised_steps
+SELECT run_id, n, key, name, state, issued_at, started_at, due_at FROM holdfast.steps
+WHERE due_at IS NOT NULL AND finished_at IS NULL AND (due_at, run_id, n) > ($1::timestamptz, $2::text, $3::int)
+ORDER BY due_at, run_id, n LIMIT $4
+
+-- name: promised_steps_of
+SELECT s.run_id, s.n, s.key, s.name, s.state, s.issued_at, s.started_at, s.due_at FROM unnest($1::text[], $2::int[]) u(run_id, n)
+CROSS JOIN LATERAL (
+    SELECT run_id, n, key, name, state, issued_at, started_at, due_at, finished_at FROM holdfast.steps
+    WHERE run_id = u.run_id AND n = u.n OFFSET 0) s
+WHERE s.due_at IS NOT NULL AND s.finished_at IS NULL
+
+-- What has ended meanwhile is not late any more. Without n it is the run that is late.
+-- name: raise_late
+INSERT INTO holdfast.alerts (kind, level, key, run_id, message, last_at)
+SELECT u.kind, u.level, u.key, r.id, u.message, clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[]) u(kind, level, key, run_id, n, message)
+JOIN holdfast.runs r ON r.id = u.run_id AND r.finished_at IS NULL
+LEFT JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n AND s.finished_at IS NULL
+WHERE CASE WHEN u.n IS NULL THEN r.due_at ELSE s.due_at END IS NOT NULL
+ON CONFLICT (key) WHERE cleared_at IS NULL DO NOTHING

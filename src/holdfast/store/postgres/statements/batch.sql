@@ -1,6 +1,6 @@
 -- The hot path. The values come from the rows that batch.py makes.
 
--- The hops of a batch are written by one statement. It consists of those of these seven for which there are rows (see
+-- The hops of a batch are written by one statement. It consists of those of these eight for which there are rows (see
 -- session.py). Their rows come as arrays of composite types. The connection that runs it has pinned plans (see
 -- database.py).
 
@@ -44,6 +44,20 @@ SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
        u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END,
        u.after_seq
 FROM unnest($6::holdfast.issued_step[]) u
+RETURNING 1
+
+-- Steps with a queue. Those under a limit are never given to this node's agent at once.
+-- name: issue_queued
+INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
+                   timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq, queue,
+                   limit_a, limit_b, limit_c, weight_a, weight_b, weight_c)
+SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
+       coalesce(to_timestamp(u.ready_at), clock_timestamp()), u.leased, u.leased,
+       CASE u.leased WHEN 1 THEN $1 END, u.attempts_max, u.timeout_s,
+       CASE u.leased WHEN 1 THEN clock_timestamp() + make_interval(secs => u.timeout_s) END,
+       u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END,
+       u.after_seq, u.queue, u.limit_a, u.limit_b, u.limit_c, u.weight_a, u.weight_b, u.weight_c
+FROM unnest($9::holdfast.placed_step[]) u
 RETURNING 1
 
 -- name: close_runs
@@ -114,11 +128,18 @@ UPDATE holdfast.steps s SET fence = s.fence + (s.finished_at IS NULL)::int, deli
 FROM unnest($1::text[], $2::int[]) u(run_id, n)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
 
+-- name: promise_steps
+UPDATE holdfast.steps s SET due_at = s.issued_at + make_interval(secs => u.due_s)
+FROM unnest($1::text[], $2::int[], $3::float8[]) u(run_id, n, due_s)
+WHERE s.run_id = u.run_id AND s.n = u.n
+
+-- Their numbers have the order in which they were sent, however the planner joins.
 -- name: send_signals
 INSERT INTO holdfast.signals (run_id, name, key, payload)
 SELECT u.run_id, u.name, u.key, u.payload
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) u(run_id, name, key, payload)
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) WITH ORDINALITY u(run_id, name, key, payload, ord)
 JOIN holdfast.runs r ON r.id = u.run_id AND r.finished_at IS NULL
+ORDER BY u.ord
 ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: note_runs
@@ -183,8 +204,8 @@ DELETE FROM holdfast.signals WHERE run_id = ANY($1::text[]) AND delivered_seq IS
 
 -- Copies the attempt from the step's row, before the row is changed.
 -- name: keep_attempts
-INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-SELECT s.run_id, s.n, s.attempt, u.ending, s.agent, u.error, s.started_at
+INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at, ready_at)
+SELECT s.run_id, s.n, s.attempt, u.ending, s.agent, u.error, s.started_at, s.ready_at
 FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[]) u(run_id, n, fence, ending, error)
 JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
 
@@ -235,15 +256,25 @@ SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = 
 -- with their schema. Otherwise a function in another schema that fits the arguments better would be called instead.
 -- `unnest` of several arrays needs no schema: it is part of the language, and is always the server's own.
 
+-- The deadline of a run that begins later is counted from then, and so is a span within which it is due.
 -- name: start_runs
 INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline,
-                           started_by, started_n)
+                           started_by, started_n, begin_at, fair, under, queue, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c,
+                           due_at)
 SELECT u.id, u.namespace, u.workflow, u.version, 'pending', u.priority, u.input, u.digest, u.tags, u.parent_id,
-       u.parent_n, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => u.timeout_s), u.started_by, u.started_n
+       u.parent_n, greatest(t.now, t.begin_at) + pg_catalog.make_interval(secs => u.timeout_s), u.started_by, u.started_n,
+       CASE WHEN t.begin_at > t.now THEN t.begin_at END, u.fair, u.under,
+       CASE WHEN t.begin_at > t.now THEN -1 - u.queue ELSE u.queue END, u.limit_a, u.limit_b, u.limit_c, u.weight_a, u.weight_b,
+       u.weight_c, coalesce(pg_catalog.to_timestamp(u.due_at), greatest(t.now, t.begin_at) + pg_catalog.make_interval(secs => u.due_in_s))
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[], $8::text[],
-            $9::text[], $10::int[], $11::float8[], $12::text[], $13::int[])
+            $9::text[], $10::int[], $11::float8[], $12::text[], $13::int[], $14::float8[], $15::float8[], $16::text[], $17::text[],
+            $18::int[], $19::int[], $20::int[], $21::int[], $22::int[], $23::int[], $24::int[], $25::float8[], $26::float8[])
      u(id, namespace, workflow, version, priority, input, digest, tags, parent_id, parent_n, timeout_s, started_by,
-       started_n)
+       started_n, begin_at, begin_in_s, fair, under, queue, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c, due_at,
+       due_in_s)
+CROSS JOIN LATERAL (
+    SELECT n.now, coalesce(pg_catalog.to_timestamp(u.begin_at), n.now + pg_catalog.make_interval(secs => u.begin_in_s)) AS begin_at
+    FROM (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0) n OFFSET 0) t
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

@@ -35,7 +35,7 @@ WITH found AS (
     WHERE r.state = 'succeeded' AND {undoable(r)}
     ORDER BY r.id FOR NO KEY UPDATE OF r)
 UPDATE holdfast.runs r SET state = 'undoing', ending = 'failed', error = found.error, finished_at = NULL,
-                  fence = r.fence + 1
+                  fence = r.fence + 1, limit_a = NULL, limit_b = NULL, limit_c = NULL
 FROM found WHERE r.id = found.id
 RETURNING r.id, r.parent_id, r.parent_n
 

@@ -1,5 +1,6 @@
 -- What schedulers and agents claim. A claim raises the fence, so that late writes of an earlier owner or agent find no
--- row. A node that was reclaimed claims nothing more. Nobody claims what is in another queue than 0.
+-- row. A node that was reclaimed claims nothing more. These claim only what is in queue 0: queues.sql has the others.
+-- A run that is to begin later is in a queue below 0, from which nobody claims.
 
 -- This reads one index range per lane, so that no lane's backlog is sorted. Rows that are locked belong to another
 -- claim. Lanes behind a gate are left out first. A subquery that cannot become a join asks for each row whether the
@@ -139,5 +140,5 @@ RETURNING {Run(r)}
 -- name: claim_run
 UPDATE holdfast.runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())
-WHERE r.id = $2 AND r.owner IS NULL AND r.state IN ('pending', 'running', 'undoing') AND {is_member($1)}
+WHERE r.id = $2 AND r.owner IS NULL AND (r.state IN ('running', 'undoing') OR (r.state = 'pending' AND r.queue = 0)) AND {is_member($1)}
 RETURNING {Run(r)}

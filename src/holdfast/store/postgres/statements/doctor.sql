@@ -46,6 +46,14 @@ SELECT name, meaning, broken FROM (VALUES
      + (SELECT count(*) FROM holdfast.logs l WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = l.run_id))),
     ('I1', 'each key stands once in a run',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps GROUP BY run_id, key HAVING count(*) > 1) twice)),
+    ('I50', 'an open ask has a waiting step, and a waiting step of that kind an open ask',
+     (SELECT count(*) FROM holdfast.asks a WHERE a.state = 'open' AND NOT EXISTS (
+          SELECT FROM holdfast.steps s WHERE s.run_id = a.run_id AND s.n = a.n AND s.kind = 'ask' AND s.state = 'waiting'))
+     + (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'ask' AND s.state = 'waiting' AND NOT EXISTS (
+          SELECT FROM holdfast.asks a WHERE a.run_id = s.run_id AND a.n = s.n AND a.state = 'open'))),
+    ('I50b', 'an answered ask has as many answers as it wants, and an open one fewer',
+     (SELECT count(*) FROM holdfast.asks a WHERE a.state IN ('open', 'answered') AND (a.state = 'answered') <> (
+          (SELECT count(*) FROM holdfast.ask_people p WHERE p.ask = a.id AND p.answered_at IS NOT NULL) >= a.quorum))),
     ('I24', 'a signal that was set aside is delivered, and no wait took it',
      (SELECT count(*) FROM holdfast.signals g WHERE g.set_aside IS NOT NULL
       AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (

@@ -57,6 +57,10 @@ places(name, lane, priority) AS (
 waits AS (
     SELECT p.name FROM places p WHERE p.priority IS NOT NULL AND (
         SELECT true FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority
+          AND s.queue = 0 AND s.ready_at <= clock_timestamp() ORDER BY s.ready_at LIMIT 1)
+    UNION ALL
+    SELECT p.name FROM places p WHERE (
+        SELECT true FROM holdfast.steps s WHERE s.state = 'ready' AND s.queue > 0 AND s.lane = p.lane
           AND s.ready_at <= clock_timestamp() ORDER BY s.ready_at LIMIT 1)),
 flights AS (
     SELECT b.name, count(*) AS steps FROM watched b JOIN holdfast.lanes l ON l.depends = b.name

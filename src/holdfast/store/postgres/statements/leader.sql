@@ -94,3 +94,31 @@ WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.id LIMIT 
 -- name: close_signals
 UPDATE holdfast.signals s SET delivered_seq = 0 FROM unnest($1::bigint[]) u(id)
 WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
+
+-- What there is for the leader to do, in one look at the beginning of its pass: each column is the beginning of one index. What
+-- nobody uses is looked for nowhere else. See `Duties` for the columns. The orders keep the planner at the indexes.
+-- name: duties
+SELECT clock_timestamp(),
+       (SELECT next_at FROM holdfast.schedules WHERE state = 'active' ORDER BY next_at LIMIT 1),
+       (SELECT next_at FROM holdfast.composed_times WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1),
+       (SELECT ends_at FROM holdfast.occasions WHERE state = 'open' ORDER BY ends_at LIMIT 1),
+       (SELECT next_at FROM holdfast.asks WHERE state = 'open' AND next_at IS NOT NULL ORDER BY next_at LIMIT 1),
+       (SELECT complete_by FROM holdfast.steps
+        WHERE state = 'waiting' AND kind = 'callback' AND complete_by IS NOT NULL ORDER BY complete_by LIMIT 1),
+       (SELECT true FROM holdfast.steps
+        WHERE state = 'running' AND complete_by < (SELECT clock_timestamp() - make_interval(secs => $1)) ORDER BY agent LIMIT 1),
+       (SELECT true FROM holdfast.breakers
+        WHERE NOT forced AND (state <> 'closed' OR window_at > clock_timestamp() - make_interval(secs => $2)) LIMIT 1),
+       coalesce((SELECT true FROM holdfast.fires WHERE NOT ended ORDER BY schedule, at, repeat LIMIT 1),
+                (SELECT true FROM holdfast.backfills WHERE state = 'running' ORDER BY created_at LIMIT 1)),
+       (SELECT true FROM holdfast.twins WHERE ended_at IS NULL ORDER BY lane, made_at LIMIT 1),
+       (SELECT true FROM holdfast.failures ORDER BY id LIMIT 1),
+       (SELECT true FROM holdfast.acts WHERE state = 'running' ORDER BY lease_until LIMIT 1),
+       (SELECT true FROM holdfast.quarantine LIMIT 1),
+       (SELECT true FROM holdfast.limits WHERE adaptive ORDER BY reported_at LIMIT 1),
+       (SELECT true FROM holdfast.signals WHERE delivered_seq IS NULL ORDER BY run_id, id LIMIT 1),
+       coalesce((SELECT true FROM holdfast.runs WHERE due_at IS NOT NULL AND finished_at IS NULL ORDER BY due_at, id LIMIT 1),
+                (SELECT true FROM holdfast.steps WHERE due_at IS NOT NULL AND finished_at IS NULL ORDER BY due_at, run_id, n LIMIT 1)),
+       (SELECT true FROM holdfast.steps
+        WHERE kind = 'signal' AND state = 'waiting' AND starts_with(name, '$event:') ORDER BY name LIMIT 1),
+       (SELECT true FROM holdfast.declared LIMIT 1)

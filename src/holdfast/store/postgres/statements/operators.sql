@@ -45,10 +45,11 @@ UPDATE holdfast.steps s SET ready_at = clock_timestamp(), fence = s.fence + 1
 WHERE s.run_id = $1 AND s.state = 'ready' AND s.ready_at > clock_timestamp() AND NOT {quarantined(s)}
 
 -- name: journal_add
-INSERT INTO holdfast.journal (actor, verb, run_id, n, note)
-SELECT u.actor, u.verb, u.run_id, u.n, u.note
-FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[]) u(actor, verb, run_id, n, note)
+INSERT INTO holdfast.journal (actor, verb, run_id, n, note, via, request)
+SELECT u.actor, u.verb, u.run_id, u.n, u.note, u.via, u.request
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[])
+    u(actor, verb, run_id, n, note, via, request)
 
 -- About a gate, by its stored name.
 -- name: journal_about
-INSERT INTO holdfast.journal (actor, verb, about, note) VALUES ($1, $2, $3, $4)
+INSERT INTO holdfast.journal (actor, verb, about, note, via, request) VALUES ($1, $2, $3, $4, $5, $6)

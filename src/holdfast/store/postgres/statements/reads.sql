@@ -15,14 +15,16 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
 -- fragment: is_quiet_page(r)
 ({r}.parent_id IS NOT NULL AND {r}.state NOT IN ('held', 'stuck') AND substring({r}.input FROM 1 FOR 9) = '{"$page":'::bytea)
 
--- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count.
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count. Most runs have
+-- no error, and looking into one is slow.
 -- fragment: is_meant(r)
 ((cardinality($1::text[]) = 0 OR {r}.state = ANY($1))
  AND ($2::text IS NULL OR {r}.workflow = $2 OR right({r}.workflow, length($2) + 1) = '.' || $2
       OR {r}.workflow = {r}.namespace || '//' || $2)
  AND ($5::jsonb IS NULL OR {r}.tags::jsonb @> $5)
  AND ($7::text IS NULL OR {r}.namespace = $7)
- AND ($9::text IS NULL OR {error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9)
+ AND ($9::text IS NULL OR (({r}.error IS NOT NULL OR {r}.state = 'stuck')
+      AND ({error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9)))
  AND ($10::boolean OR NOT {is_quiet_page({r})}))
 
 -- The namespaces that have runs. Each costs one look into the index.
@@ -53,16 +55,33 @@ SELECT {Run(r)} FROM unnest($1::text[]) u(id)
 CROSS JOIN LATERAL (
     SELECT {Run} FROM holdfast.runs WHERE id = u.id AND (finished_at IS NOT NULL OR state = 'stuck') OFFSET 0) r
 
+-- name: run_traces
+SELECT r.id, r.tags FROM unnest($1::text[]) u(id)
+CROSS JOIN LATERAL (SELECT id, tags FROM holdfast.runs WHERE id = u.id AND tags IS NOT NULL OFFSET 0) r
+
 -- name: unknown_runs
 SELECT u.id FROM unnest($1::text[]) u(id)
 LEFT JOIN LATERAL (SELECT id FROM holdfast.runs WHERE id = u.id OFFSET 0) r ON true
 WHERE r.id IS NULL
 
 -- name: runs_by_state
-SELECT state, count(*) FROM holdfast.runs WHERE $1::text IS NULL OR namespace = $1 GROUP BY state
+SELECT namespace, state, count(*) FROM holdfast.runs WHERE $1::text IS NULL OR namespace = $1 GROUP BY namespace, state
 
 -- name: steps
 SELECT {Step} FROM holdfast.steps WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT $3
+
+-- The same without payloads, as the fields of a step's row. Of a child's result it has only what says that nothing was
+-- undone.
+-- name: bare_steps
+SELECT run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
+       timeout_s, fence, agent, complete_by, NULL::bytea, NULL::bytea,
+       CASE WHEN kind = 'child' AND length(output) = 5 THEN output END, error, NULL::text, NULL::bytea, NULL::text,
+       delivered_seq, issued_at, started_at, finished_at, after_seq, timeouts, throttled, effect, queue
+FROM holdfast.steps WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT $3
+
+-- The children of a run, by the steps that wait for them.
+-- name: child_ids
+SELECT parent_n, id FROM holdfast.runs WHERE parent_id = $1 AND parent_n IS NOT NULL
 
 -- name: attempts
 SELECT {Attempt} FROM holdfast.attempts WHERE run_id = $1 ORDER BY n, attempt, finished_at

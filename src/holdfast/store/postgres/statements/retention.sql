@@ -48,6 +48,14 @@ DELETE FROM holdfast.logs WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.logs WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- Signals and twins are found by their keys. The leader may be changing one of them, and then its `ctid` changes.
+-- name: prune_ask_people
+DELETE FROM holdfast.ask_people WHERE ctid = ANY(ARRAY(
+    SELECT p.ctid FROM holdfast.asks a JOIN holdfast.ask_people p ON p.ask = a.id WHERE a.run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_asks
+DELETE FROM holdfast.asks WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.asks WHERE run_id = ANY($1::text[]) LIMIT $2))
+
 -- name: prune_signals
 DELETE FROM holdfast.signals WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
@@ -63,6 +71,14 @@ DELETE FROM holdfast.twins WHERE (run_id, n) IN (
 -- name: prune_joins
 DELETE FROM holdfast.joins WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.joins WHERE waiter_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_gathers
+DELETE FROM holdfast.gathers WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.gathers WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_gathered
+DELETE FROM holdfast.gathered WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.gathered WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_inherited
 DELETE FROM holdfast.inherited WHERE ctid = ANY(ARRAY(

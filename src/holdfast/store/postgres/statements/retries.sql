@@ -11,13 +11,18 @@ SELECT id FROM below WHERE finished_at IS NULL LIMIT 1
 
 -- The new run keeps `started_at` of the other run, because that is where the replayed history begins, unless the new
 -- one begins anew ($10). A fork shows again what its code publishes while it is replayed.
+-- The new run begins at once, also if the other one was to begin later. A retry is due when the other run was, unless that
+-- has passed. A fork was promised to nobody.
 -- name: copy_run
 INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, forked_from, deadline,
-                  started_at, generation, base_n, kept_n, published, progress, parent_id, parent_n)
+                  started_at, generation, base_n, kept_n, published, progress, parent_id, parent_n,
+                  fair, under, queue, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c, due_at)
 SELECT $2::text, namespace, workflow, version, 'pending', priority, coalesce($8::bytea, input), coalesce($9::bytea, digest),
        tags, $6::text, $7::text, clock_timestamp() + (deadline - created_at), CASE WHEN NOT $10::boolean THEN started_at END,
        CASE WHEN $10 THEN 1 ELSE generation END, CASE WHEN $10 THEN 0 ELSE base_n END, $3::int,
-       CASE WHEN $7 IS NULL THEN published END, CASE WHEN ending IS NULL AND $7 IS NULL THEN progress END, $4::text, $5::int
+       CASE WHEN $7 IS NULL THEN published END, CASE WHEN ending IS NULL AND $7 IS NULL THEN progress END, $4::text, $5::int,
+       fair, under, CASE WHEN queue < 0 THEN -1 - queue ELSE queue END, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c,
+       CASE WHEN $7 IS NULL AND due_at > clock_timestamp() THEN due_at END
 FROM holdfast.runs WHERE id = $1
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -59,4 +64,8 @@ SELECT run_id, key, effect, child, kept_n, sender FROM holdfast.inherited WHERE 
 
 -- name: name_effects
 UPDATE holdfast.steps s SET effect = u.effect FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, n, effect)
+WHERE s.run_id = u.run_id AND s.n = u.n
+
+-- name: place_steps
+UPDATE holdfast.steps s SET after_seq = u.after_seq FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, after_seq)
 WHERE s.run_id = u.run_id AND s.n = u.n

@@ -44,10 +44,21 @@ UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, finished_a
 FROM due WHERE s.run_id = due.run_id AND s.n = due.n
 
 -- name: next_timer
-SELECT s.ready_at FROM holdfast.steps s
+SELECT s.ready_at, clock_timestamp() FROM holdfast.steps s
 WHERE s.state = 'waiting' AND s.kind = 'timer'
   AND (SELECT r.owner IS NULL AND {active(r)} FROM holdfast.runs r WHERE r.id = s.run_id)
 ORDER BY s.ready_at LIMIT 1
+
+-- name: next_start
+SELECT begin_at, clock_timestamp() FROM holdfast.runs WHERE state = 'pending' AND queue < 0 ORDER BY begin_at LIMIT 1
+
+-- name: due_starts
+SELECT id FROM holdfast.runs WHERE state = 'pending' AND queue < 0 AND begin_at <= (SELECT clock_timestamp())
+ORDER BY begin_at LIMIT $1 FOR UPDATE SKIP LOCKED
+
+-- Moves runs whose time has come into the queue from which they are claimed. The transaction has locked them.
+-- name: admit_runs
+UPDATE holdfast.runs SET queue = -1 - queue WHERE id = ANY($1::text[]) AND state = 'pending' AND queue < 0
 
 -- name: hold_run
 UPDATE holdfast.runs SET resume = state, state = 'held', note = $3, owner = NULL, fence = fence + 1

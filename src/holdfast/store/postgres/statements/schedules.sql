@@ -174,7 +174,9 @@ DELETE FROM holdfast.backfills b USING unnest($1::text[]) u(id) WHERE b.id = u.i
 -- name: old_sets
 SELECT d.origin, d.digest FROM holdfast.declared d
 WHERE d.first_seen < $1 AND NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL
-                                        AND n.offers::jsonb -> 'schedules' @> to_jsonb(d.digest))
+                                        AND (n.offers::jsonb -> 'schedules' @> to_jsonb(d.digest)
+                                             OR n.offers::jsonb -> 'triggers' @> to_jsonb(d.digest)
+                                             OR n.offers::jsonb -> 'composed' @> to_jsonb(d.digest)))
 ORDER BY d.first_seen LIMIT $2
 
 -- name: forget_sets

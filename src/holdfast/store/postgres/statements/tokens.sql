@@ -1,8 +1,8 @@
 -- Tokens. Secrets are compared by their digests, in Python and in constant time.
 
 -- name: add_token
-INSERT INTO holdfast.tokens (id, name, role, namespaces, can, payloads, made_by, made_at, expires_at, digest)
-SELECT $1, $2, $3, $4, $5, $6, $7, at, at + make_interval(secs => $8), $9 FROM clock_timestamp() at
+INSERT INTO holdfast.tokens (id, name, role, namespaces, can, payloads, made_by, made_at, expires_at, digest, who)
+SELECT $1, $2, $3, $4, $5, $6, $7, at, at + make_interval(secs => $8), $9, $10 FROM clock_timestamp() at
 ON CONFLICT (id) DO NOTHING
 
 -- name: token

@@ -43,6 +43,11 @@ LEFT JOIN holdfast.twins t ON t.run_id = u.run_id AND t.n = u.n AND t.fence = u.
 LEFT JOIN holdfast.steps s ON s.run_id = t.run_id AND s.n = t.n AND s.finished_at IS NULL
 WHERE s.run_id IS NULL
 
+-- The twins that an agent executes, in one order for everybody.
+-- name: held_twins
+SELECT run_id, n, fence FROM holdfast.twins
+WHERE ended_at IS NULL AND state = 'running' AND agent = $1 ORDER BY run_id, n
+
 -- name: end_twin
 UPDATE holdfast.twins SET state = $5, ended_at = clock_timestamp(), fence = fence + 1
 WHERE run_id = $1 AND n = $2 AND fence = $3 AND agent = $4 AND {is_member($4)}
@@ -53,8 +58,8 @@ SELECT 1 FROM holdfast.twins WHERE run_id = $1 AND n = $2 AND fence = $3::int + 
 
 -- Keeps the attempt that was outrun.
 -- name: keep_outrun
-INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-SELECT run_id, n, attempt, 'refused', agent, $3, started_at FROM holdfast.steps
+INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at, ready_at)
+SELECT run_id, n, attempt, 'refused', agent, $3, started_at, ready_at FROM holdfast.steps
 WHERE run_id = $1 AND n = $2 AND state = 'running' FOR NO KEY UPDATE
 
 -- A step in quarantine waits for a person, so its twin cannot outrun it.

@@ -32,7 +32,8 @@ WHERE id >= ?11 AND id < ?12 AND id > ?13 AND (+created_at, +id) < (coalesce(?3,
 ORDER BY id LIMIT ?6
 
 -- name: plan_act
-INSERT INTO acts (id, verb, actor, note, options, namespace, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, store_now())
+INSERT INTO acts (id, verb, actor, note, options, namespace, via, request, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, store_now())
 
 -- SQLite has only one write transaction at a time, so the row needs no lock.
 -- name: lock_plan

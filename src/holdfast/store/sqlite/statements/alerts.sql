@@ -60,6 +60,10 @@ SELECT {Alert} FROM alerts INDEXED BY alerts_open_in WHERE cleared_at IS NULL AN
 -- name: alert_in
 SELECT 1 FROM alerts WHERE id = ?1 AND namespace = ?2
 
+-- name: open_kinds
+SELECT k.value FROM json_each(?1) k
+WHERE EXISTS (SELECT 1 FROM alerts INDEXED BY alerts_open_by_kind WHERE cleared_at IS NULL AND kind = k.value)
+
 -- name: open_alerts_of
 SELECT {Alert} FROM alerts INDEXED BY alerts_open_by_kind WHERE cleared_at IS NULL AND kind = ?1 AND id > ?2 ORDER BY id LIMIT ?3
 
@@ -103,7 +107,8 @@ UPDATE deliveries SET given_up_at = store_now(), last_error = coalesce(last_erro
 WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < (SELECT store_now() - ?1)
 
 -- The step of each lane and priority that waits longest for an agent, if longer than ?1 seconds. Each costs one look
--- into the index. Steps behind a gate do not wait for an agent.
+-- into the index. Of what has a queue, the longest waiting step of each lane counts, unless it is under a limit: then it may
+-- wait for that. Steps behind a gate do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places (lane, name, priority) AS (
     SELECT l.id, l.name, {top_priority(l.id)} FROM lanes l WHERE {passable(l)}
@@ -111,38 +116,47 @@ WITH RECURSIVE places (lane, name, priority) AS (
     SELECT p.lane, p.name, {next_priority(p)} FROM places p WHERE p.priority IS NOT NULL)
 SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid = (
     SELECT s.rowid FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
-    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < (SELECT store_now() - ?1)
+    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.queue = 0 AND s.ready_at < (SELECT store_now() - ?1)
       AND {goes_on(r)}
     ORDER BY s.ready_at LIMIT 1)
-WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
+WHERE p.priority IS NOT NULL
+UNION ALL
+SELECT l.name, w.run_id, w.ready_at FROM lanes l CROSS JOIN steps w ON w.rowid = (
+    SELECT s.rowid FROM steps s INDEXED BY steps_queued CROSS JOIN runs r ON r.id = s.run_id
+    WHERE s.state = 'ready' AND s.queue > 0 AND s.lane = l.id AND s.ready_at < (SELECT store_now() - ?1) AND {goes_on(r)}
+    ORDER BY s.ready_at LIMIT 1)
+CROSS JOIN queues q ON q.id = w.queue
+WHERE {passable(l)} AND q.limits = '[]' AND q.rates = '[]'
+ORDER BY 3 LIMIT ?2
 
 -- The run of each workflow, version and priority that waits longest for a scheduler, if longer than ?1 seconds. A run
 -- that has begun before does not count: it waits only since it was released or freed.
 -- name: late_runs
 WITH RECURSIVE kinds (workflow, version) AS (
-    SELECT workflow, version FROM (SELECT workflow, version FROM runs INDEXED BY runs_pending WHERE state = 'pending'
+    SELECT workflow, version FROM (SELECT workflow, version FROM runs INDEXED BY runs_pending WHERE state = 'pending' AND queue = 0
                    ORDER BY workflow, version LIMIT 1)
     UNION ALL
     SELECT r.workflow, r.version FROM kinds k CROSS JOIN runs r ON r.rowid = coalesce(
         (SELECT n.rowid FROM runs n INDEXED BY runs_pending
-         WHERE n.state = 'pending' AND n.workflow = k.workflow AND n.version > k.version ORDER BY n.version LIMIT 1),
+         WHERE n.state = 'pending' AND n.queue = 0 AND n.workflow = k.workflow AND n.version > k.version ORDER BY n.version LIMIT 1),
         (SELECT n.rowid FROM runs n INDEXED BY runs_pending
-         WHERE n.state = 'pending' AND n.workflow > k.workflow ORDER BY n.workflow, n.version LIMIT 1))),
+         WHERE n.state = 'pending' AND n.queue = 0 AND n.workflow > k.workflow ORDER BY n.workflow, n.version LIMIT 1))),
 places (workflow, version, priority) AS (
-    SELECT k.workflow, k.version, (SELECT r.priority FROM runs r INDEXED BY runs_pending WHERE r.state = 'pending'
+    SELECT k.workflow, k.version, (SELECT r.priority FROM runs r INDEXED BY runs_pending WHERE r.state = 'pending' AND r.queue = 0
         AND r.workflow = k.workflow AND r.version = k.version ORDER BY r.priority DESC LIMIT 1)
     FROM kinds k
     UNION ALL
-    SELECT p.workflow, p.version, (SELECT r.priority FROM runs r INDEXED BY runs_pending WHERE r.state = 'pending'
+    SELECT p.workflow, p.version, (SELECT r.priority FROM runs r INDEXED BY runs_pending WHERE r.state = 'pending' AND r.queue = 0
         AND r.workflow = p.workflow AND r.version = p.version AND r.priority < p.priority
         ORDER BY r.priority DESC LIMIT 1)
     FROM places p WHERE p.priority IS NOT NULL)
-SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p CROSS JOIN runs w ON w.rowid = (
+SELECT p.workflow || '@' || p.version, w.id, coalesce(w.begin_at, w.created_at) FROM places p CROSS JOIN runs w ON w.rowid = (
     SELECT r.rowid FROM runs r INDEXED BY runs_pending
-    WHERE r.state = 'pending' AND r.workflow = p.workflow AND r.version = p.version AND r.priority = p.priority
+    WHERE r.state = 'pending' AND r.workflow = p.workflow AND r.version = p.version AND r.priority = p.priority AND r.queue = 0
       AND r.created_at < (SELECT store_now() - ?1) AND r.started_at IS NULL
+      AND (r.begin_at IS NULL OR r.begin_at < (SELECT store_now() - ?1))
     ORDER BY r.created_at LIMIT 1)
-WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT ?2
+WHERE p.priority IS NOT NULL ORDER BY coalesce(w.begin_at, w.created_at) LIMIT ?2
 
 -- For each workflow and version, the begun run without an owner that waits longest for a scheduler to deliver something
 -- to it, if longer than ?1 seconds. That may be an outcome, a signal or a due timer. At most ?2 rows of each are read.
@@ -159,3 +173,32 @@ SELECT r.workflow || '@' || r.version, w.run_id, min(w.since) FROM (
 CROSS JOIN runs r ON r.id = w.run_id
 WHERE +r.owner IS NULL AND {active(r)}
 GROUP BY r.workflow, r.version ORDER BY min(w.since) LIMIT ?3
+
+-- name: any_promised
+SELECT 1 WHERE EXISTS (SELECT 1 FROM runs INDEXED BY runs_due WHERE due_at IS NOT NULL AND finished_at IS NULL)
+            OR EXISTS (SELECT 1 FROM steps INDEXED BY steps_due WHERE due_at IS NOT NULL AND finished_at IS NULL)
+
+-- Open runs that were promised to end at some time, those that are due first.
+-- name: promised_runs
+SELECT id, workflow, state, generation, base_n, created_at, started_at, begin_at, due_at FROM runs INDEXED BY runs_due
+WHERE due_at IS NOT NULL AND finished_at IS NULL AND (due_at, id) > (?1, ?2) ORDER BY due_at, id LIMIT ?3
+
+-- name: promised_runs_of
+SELECT id, workflow, state, generation, base_n, created_at, started_at, begin_at, due_at FROM runs
+WHERE id IN (SELECT value FROM json_each(?1)) AND due_at IS NOT NULL AND finished_at IS NULL
+
+-- name: promised_steps
+SELECT run_id, n, key, name, state, issued_at, started_at, due_at FROM steps INDEXED BY steps_due
+WHERE due_at IS NOT NULL AND finished_at IS NULL AND (due_at, run_id, n) > (?1, ?2, ?3) ORDER BY due_at, run_id, n LIMIT ?4
+
+-- name: promised_steps_of
+SELECT s.run_id, s.n, s.key, s.name, s.state, s.issued_at, s.started_at, s.due_at FROM json_each(?1) a JOIN json_each(?2) b ON b.key = a.key
+CROSS JOIN steps s ON s.run_id = a.value AND s.n = b.value AND s.due_at IS NOT NULL AND s.finished_at IS NULL
+
+-- What has ended meanwhile is not late any more. Without n it is the run that is late.
+-- name: raise_late
+INSERT INTO alerts (at, kind, level, key, run_id, message, last_at)
+SELECT store_now(), ?1, ?2, ?3, r.id, ?6, store_now()
+FROM runs r LEFT JOIN steps s ON s.run_id = r.id AND s.n = ?5 AND s.finished_at IS NULL
+WHERE r.id = ?4 AND r.finished_at IS NULL AND iif(?5 IS NULL, r.due_at, s.due_at) IS NOT NULL
+ON CONFLICT (key) WHERE cleared_at IS NULL DO NOTHING

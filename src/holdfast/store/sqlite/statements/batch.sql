@@ -1,6 +1,6 @@
 -- The hot path. Each statement runs once for each row of values that batch.py makes.
 
--- These seven statements write hops. In issue_steps, ?17 is the node and ?18 is the time. In begin_runs, ?18 is the node.
+-- These eight statements write hops. In issue_steps, ?17 is the node and ?18 is the time; in issue_queued, ?24 and ?25. In begin_runs, ?18 is the node.
 
 -- name: begin_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags, parent_id,
@@ -26,6 +26,15 @@ INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, 
                    timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?18), ?10, ?10, iif(?10, ?17, NULL), ?11,
         ?12, iif(?10, ?18 + ?12, NULL), ?13, ?14, ?15, ?18, iif(?10, ?18, NULL), ?16)
+ON CONFLICT (run_id, n) DO NOTHING
+
+-- Steps with a queue. Those under a limit are never given to this node's agent at once.
+-- name: issue_queued
+INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
+                   timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq, queue,
+                   limit_a, limit_b, limit_c, weight_a, weight_b, weight_c)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?25), ?10, ?10, iif(?10, ?24, NULL), ?11,
+        ?12, iif(?10, ?25 + ?12, NULL), ?13, ?14, ?15, ?25, iif(?10, ?25, NULL), ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
 ON CONFLICT (run_id, n) DO NOTHING
 
 -- name: close_runs
@@ -64,6 +73,9 @@ UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, store_no
                  fence = fence + (finished_at IS NULL),
                  state = CASE WHEN finished_at IS NULL THEN 'cancelled' ELSE state END
 WHERE run_id = ?1 AND n = ?2 AND +delivered_seq IS NULL
+
+-- name: promise_steps
+UPDATE steps SET due_at = issued_at + ?3 WHERE run_id = ?1 AND n = ?2
 
 -- name: send_signals
 INSERT INTO signals (run_id, name, key, payload, sent_at)
@@ -120,8 +132,8 @@ DELETE FROM signals WHERE run_id = ?1 AND delivered_seq IS NOT NULL AND answer I
 
 -- Copies the attempt from the step's row, before the row is changed.
 -- name: keep_attempts
-INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at)
-SELECT run_id, n, attempt, ?4, agent, ?5, started_at, store_now() FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3
+INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at, ready_at)
+SELECT run_id, n, attempt, ?4, agent, ?5, started_at, store_now(), ready_at FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3
 
 -- name: retry_steps
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + ?6,
@@ -156,10 +168,17 @@ SELECT 1 FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3 + 1 AND agent = 
 INSERT INTO attempts (run_id, n, attempt, ending, agent, error, finished_at)
 SELECT run_id, n, attempt, 'refused', ?3, ?4, store_now() FROM steps WHERE run_id = ?1 AND n = ?2
 
+-- When a run may begin. The deadline of a run is counted from then, and so is a span within which it is due.
+-- fragment: begin_at
+coalesce(?14, store_now() + ?15)
+
 -- name: start_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline,
-                  created_at, started_by, started_n)
-VALUES (?1, ?2, ?3, ?4, 'pending', ?5, ?6, ?7, ?8, ?9, ?10, store_now() + ?11, store_now(), ?12, ?13)
+                  created_at, started_by, started_n, begin_at, fair, under, queue, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c,
+                  due_at)
+VALUES (?1, ?2, ?3, ?4, 'pending', ?5, ?6, ?7, ?8, ?9, ?10, max(store_now(), coalesce({begin_at}, 0)) + ?11, store_now(),
+        ?12, ?13, iif({begin_at} > store_now(), {begin_at}, NULL), ?16, ?17, iif({begin_at} > store_now(), -1 - ?18, ?18),
+        ?19, ?20, ?21, ?22, ?23, ?24, coalesce(?25, max(store_now(), coalesce({begin_at}, 0)) + ?26))
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

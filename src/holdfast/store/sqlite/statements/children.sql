@@ -23,7 +23,8 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- Lets a child that has succeeded undo itself. One of which nothing can be undone stays as it is.
 -- name: undo_children
-UPDATE runs SET state = 'undoing', ending = 'failed', error = ?3, finished_at = NULL, fence = fence + 1
+UPDATE runs SET state = 'undoing', ending = 'failed', error = ?3, finished_at = NULL, fence = fence + 1,
+                limit_a = NULL, limit_b = NULL, limit_c = NULL
 WHERE parent_id = ?1 AND parent_n = ?2 AND +state = 'succeeded' AND {undoable(runs)}
 RETURNING id, parent_id, parent_n
 

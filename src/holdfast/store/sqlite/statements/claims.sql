@@ -1,5 +1,6 @@
 -- What schedulers and agents claim. A claim raises the fence, so that late writes of an earlier owner or agent find no
--- row. A node that was reclaimed claims nothing more. Nobody claims what is in another queue than 0.
+-- row. A node that was reclaimed claims nothing more. These claim only what is in queue 0: queues.sql has the others.
+-- A run that is to begin later is in a queue below 0, from which nobody claims.
 
 -- name: is_member
 SELECT 1 WHERE {is_member(?1)}
@@ -41,10 +42,6 @@ RETURNING {ClaimedStep}
 SELECT id FROM lanes WHERE depends = ?1 AND id IN (SELECT value FROM json_each(?2))
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'step' AND value = lanes.name)
 
--- name: pending_runs
-SELECT priority, created_at, id FROM runs INDEXED BY runs_pending
-WHERE state = 'pending' AND workflow = ?1 AND version = ?2 AND queue = 0 ORDER BY priority DESC, created_at LIMIT ?3
-
 -- name: awake_runs
 SELECT r.priority, r.created_at, r.id, r.workflow, r.version
 FROM (SELECT run_id FROM steps INDEXED BY steps_undelivered
@@ -67,5 +64,5 @@ SELECT coalesce(max(n), 0) FROM steps WHERE run_id = ?1
 -- name: claim_run
 UPDATE runs SET state = CASE state WHEN 'pending' THEN 'running' ELSE state END, owner = ?1, fence = fence + 1,
                 started_at = coalesce(started_at, store_now())
-WHERE id = ?2 AND +owner IS NULL AND +state IN ('pending', 'running', 'undoing') AND {is_member(?1)}
+WHERE id = ?2 AND +owner IS NULL AND (+state IN ('running', 'undoing') OR (+state = 'pending' AND queue = 0)) AND {is_member(?1)}
 RETURNING {Run}

@@ -48,6 +48,14 @@ UNION ALL SELECT 'I18', 'a waiting child step has its child, or a run that it jo
     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting' AND substr(s.key, 1, 5) <> 'undo:'
      AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
      AND NOT EXISTS (SELECT 1 FROM joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))
+UNION ALL SELECT 'I50', 'an open ask has a waiting step, and a waiting step of that kind an open ask',
+    (SELECT count(*) FROM asks a WHERE a.state = 'open' AND NOT EXISTS (
+         SELECT 1 FROM steps s WHERE s.run_id = a.run_id AND s.n = a.n AND s.kind = 'ask' AND s.state = 'waiting'))
+    + (SELECT count(*) FROM steps s WHERE s.kind = 'ask' AND s.state = 'waiting' AND NOT EXISTS (
+         SELECT 1 FROM asks a WHERE a.run_id = s.run_id AND a.n = s.n AND a.state = 'open'))
+UNION ALL SELECT 'I50b', 'an answered ask has as many answers as it wants, and an open one fewer',
+    (SELECT count(*) FROM asks a WHERE a.state IN ('open', 'answered') AND (a.state = 'answered') <> (
+         (SELECT count(*) FROM ask_people p WHERE p.ask = a.id AND p.answered_at IS NOT NULL) >= a.quorum))
 UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait took it',
     (SELECT count(*) FROM signals g WHERE g.set_aside IS NOT NULL
      AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (

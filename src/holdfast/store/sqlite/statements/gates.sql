@@ -47,7 +47,11 @@ places (name, lane, priority) AS (
 waits AS (
     SELECT p.name FROM places p WHERE p.priority IS NOT NULL AND EXISTS (
         SELECT 1 FROM steps s INDEXED BY steps_ready
-        WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at <= (SELECT store_now()))),
+        WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.queue = 0 AND s.ready_at <= (SELECT store_now()))
+    UNION ALL
+    SELECT p.name FROM places p WHERE EXISTS (
+        SELECT 1 FROM steps s INDEXED BY steps_queued
+        WHERE s.state = 'ready' AND s.queue > 0 AND s.lane = p.lane AND s.ready_at <= (SELECT store_now()))),
 flights AS (
     SELECT l.depends AS name, s.started_at
     FROM steps s INDEXED BY steps_held CROSS JOIN lanes l ON l.id = s.lane

@@ -92,3 +92,35 @@ WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.run_id, s
 
 -- name: close_signals
 UPDATE signals SET delivered_seq = 0 WHERE id = ?1 AND +delivered_seq IS NULL
+
+-- What there is for the leader to do, in one look at the beginning of its pass: each column is the beginning of one index. What
+-- nobody uses is looked for nowhere else. See `Duties` for the columns.
+-- name: duties
+WITH RECURSIVE agents (id) AS (
+    SELECT min(agent) FROM steps WHERE state = 'running'
+    UNION ALL
+    SELECT (SELECT min(agent) FROM steps WHERE state = 'running' AND agent > agents.id) FROM agents
+    WHERE agents.id IS NOT NULL)
+SELECT (SELECT store_now()),
+       (SELECT next_at FROM schedules INDEXED BY schedules_due WHERE state = 'active' ORDER BY next_at LIMIT 1),
+       (SELECT next_at FROM composed_times INDEXED BY composed_times_due WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1),
+       (SELECT ends_at FROM occasions INDEXED BY occasions_due WHERE state = 'open' ORDER BY ends_at LIMIT 1),
+       (SELECT next_at FROM asks INDEXED BY asks_next WHERE state = 'open' AND next_at IS NOT NULL ORDER BY next_at LIMIT 1),
+       (SELECT complete_by FROM steps INDEXED BY steps_callbacks
+        WHERE state = 'waiting' AND kind = 'callback' AND complete_by IS NOT NULL ORDER BY complete_by LIMIT 1),
+       EXISTS (SELECT 1 FROM agents a CROSS JOIN steps s INDEXED BY steps_held ON s.agent = a.id
+               WHERE s.state = 'running' AND s.complete_by < (SELECT store_now() - ?1)),
+       EXISTS (SELECT 1 FROM breakers WHERE forced = 0 AND (state <> 'closed' OR window_at > (SELECT store_now() - ?2))),
+       EXISTS (SELECT 1 FROM fires INDEXED BY fires_open WHERE ended = 0)
+           OR EXISTS (SELECT 1 FROM backfills INDEXED BY backfills_running WHERE state = 'running'),
+       EXISTS (SELECT 1 FROM twins INDEXED BY twins_live WHERE ended_at IS NULL),
+       EXISTS (SELECT 1 FROM failures),
+       EXISTS (SELECT 1 FROM acts INDEXED BY acts_running WHERE state = 'running'),
+       EXISTS (SELECT 1 FROM quarantine),
+       EXISTS (SELECT 1 FROM limits INDEXED BY limits_reported WHERE adaptive),
+       EXISTS (SELECT 1 FROM signals INDEXED BY signals_undelivered WHERE delivered_seq IS NULL),
+       EXISTS (SELECT 1 FROM runs INDEXED BY runs_due WHERE due_at IS NOT NULL AND finished_at IS NULL)
+           OR EXISTS (SELECT 1 FROM steps INDEXED BY steps_due WHERE due_at IS NOT NULL AND finished_at IS NULL),
+       EXISTS (SELECT 1 FROM steps INDEXED BY steps_events
+               WHERE kind = 'signal' AND state = 'waiting' AND substr(name, 1, 7) = '$event:'),
+       EXISTS (SELECT 1 FROM declared)

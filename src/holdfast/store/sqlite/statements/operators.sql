@@ -44,8 +44,8 @@ UPDATE steps SET ready_at = store_now(), fence = fence + 1
 WHERE run_id = ?1 AND +state = 'ready' AND +ready_at > (SELECT store_now()) AND NOT {quarantined(steps)}
 
 -- name: journal_add
-INSERT INTO journal (at, actor, verb, run_id, n, note) VALUES (store_now(), ?1, ?2, ?3, ?4, ?5)
+INSERT INTO journal (at, actor, verb, run_id, n, note, via, request) VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6, ?7)
 
 -- About a gate, by its stored name.
 -- name: journal_about
-INSERT INTO journal (at, actor, verb, about, note) VALUES (store_now(), ?1, ?2, ?3, ?4)
+INSERT INTO journal (at, actor, verb, about, note, via, request) VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6)

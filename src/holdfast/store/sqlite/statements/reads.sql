@@ -53,11 +53,27 @@ WHERE r.finished_at IS NOT NULL OR +r.state = 'stuck'
 -- name: unknown_runs
 SELECT u.value FROM json_each(?1) u WHERE NOT EXISTS (SELECT 1 FROM runs WHERE id = u.value)
 
+-- name: run_traces
+SELECT r.id, r.tags FROM json_each(?1) u CROSS JOIN runs r ON r.id = u.value WHERE r.tags IS NOT NULL
+
 -- name: runs_by_state
-SELECT state, count(*) FROM runs WHERE ?1 IS NULL OR namespace = ?1 GROUP BY state
+SELECT namespace, state, count(*) FROM runs WHERE ?1 IS NULL OR namespace = ?1 GROUP BY namespace, state
 
 -- name: steps
 SELECT {Step} FROM steps WHERE run_id = ?1 AND n > ?2 ORDER BY n LIMIT ?3
+
+-- The same without payloads, as the fields of a step's row. Of a child's result it has only what says that nothing was
+-- undone.
+-- name: bare_steps
+SELECT run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
+       timeout_s, fence, agent, complete_by, NULL, NULL,
+       CASE WHEN kind = 'child' AND length(output) = 5 THEN output END, error, NULL, NULL, NULL, delivered_seq,
+       issued_at, started_at, finished_at, after_seq, timeouts, throttled, effect, queue
+FROM steps WHERE run_id = ?1 AND n > ?2 ORDER BY n LIMIT ?3
+
+-- The children of a run, by the steps that wait for them.
+-- name: child_ids
+SELECT parent_n, id FROM runs INDEXED BY runs_parent WHERE parent_id = ?1 AND parent_n IS NOT NULL
 
 -- name: attempts
 SELECT {Attempt} FROM attempts WHERE run_id = ?1 ORDER BY n, attempt, finished_at, rowid

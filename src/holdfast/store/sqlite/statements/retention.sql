@@ -41,6 +41,14 @@ DELETE FROM attempts WHERE rowid IN (
 DELETE FROM logs WHERE rowid IN (
     SELECT t.rowid FROM json_each(?1) u CROSS JOIN logs t ON t.run_id = u.value LIMIT ?2)
 
+-- name: prune_ask_people
+DELETE FROM ask_people WHERE (ask, who) IN (
+    SELECT p.ask, p.who FROM json_each(?1) u CROSS JOIN asks a ON a.run_id = u.value CROSS JOIN ask_people p ON p.ask = a.id LIMIT ?2)
+
+-- name: prune_asks
+DELETE FROM asks WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN asks t ON t.run_id = u.value LIMIT ?2)
+
 -- name: prune_signals
 DELETE FROM signals WHERE rowid IN (
     SELECT t.rowid FROM json_each(?1) u CROSS JOIN signals t ON t.run_id = u.value LIMIT ?2)
@@ -56,6 +64,14 @@ DELETE FROM twins WHERE rowid IN (
 -- name: prune_joins
 DELETE FROM joins WHERE rowid IN (
     SELECT t.rowid FROM json_each(?1) u CROSS JOIN joins t ON t.waiter_id = u.value LIMIT ?2)
+
+-- name: prune_gathers
+DELETE FROM gathers WHERE key IN (
+    SELECT t.key FROM json_each(?1) u CROSS JOIN gathers t INDEXED BY gathers_of ON t.run_id = u.value LIMIT ?2)
+
+-- name: prune_gathered
+DELETE FROM gathered WHERE id IN (
+    SELECT t.id FROM json_each(?1) u CROSS JOIN gathered t INDEXED BY gathered_of ON t.run_id = u.value LIMIT ?2)
 
 -- name: prune_inherited
 DELETE FROM inherited WHERE (run_id, key) IN (

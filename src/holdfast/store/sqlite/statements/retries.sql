@@ -11,13 +11,18 @@ SELECT id FROM below WHERE finished_at IS NULL LIMIT 1
 
 -- The new run keeps `started_at` of the other run, because that is where the replayed history begins, unless the new
 -- one begins anew (?10). A fork shows again what its code publishes while it is replayed.
+-- The new run begins at once, also if the other one was to begin later. A retry is due when the other run was, unless that
+-- has passed. A fork was promised to nobody.
 -- name: copy_run
 INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, forked_from, deadline,
-                  created_at, started_at, generation, base_n, kept_n, published, progress, parent_id, parent_n)
+                  created_at, started_at, generation, base_n, kept_n, published, progress, parent_id, parent_n,
+                  fair, under, queue, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c, due_at)
 SELECT ?2, namespace, workflow, version, 'pending', priority, coalesce(?8, input), coalesce(?9, digest), tags, ?6, ?7,
        store_now() + (deadline - created_at), store_now(), CASE WHEN NOT ?10 THEN started_at END,
        CASE WHEN ?10 THEN 1 ELSE generation END, CASE WHEN ?10 THEN 0 ELSE base_n END, ?3,
-       CASE WHEN ?7 IS NULL THEN published END, CASE WHEN ending IS NULL AND ?7 IS NULL THEN progress END, ?4, ?5
+       CASE WHEN ?7 IS NULL THEN published END, CASE WHEN ending IS NULL AND ?7 IS NULL THEN progress END, ?4, ?5,
+       fair, under, CASE WHEN queue < 0 THEN -1 - queue ELSE queue END, limit_a, limit_b, limit_c, weight_a, weight_b, weight_c,
+       CASE WHEN ?7 IS NULL AND due_at > store_now() THEN due_at END
 FROM runs WHERE id = ?1
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -52,3 +57,6 @@ SELECT i.run_id, i.key, i.effect, i.child, i.kept_n, i.sender FROM json_each(?1)
 
 -- name: name_effects
 UPDATE steps SET effect = ?3 WHERE run_id = ?1 AND n = ?2
+
+-- name: place_steps
+UPDATE steps SET after_seq = ?3 WHERE run_id = ?1 AND n = ?2

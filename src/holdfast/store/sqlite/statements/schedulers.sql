@@ -30,9 +30,22 @@ WHERE rowid IN (
     ORDER BY s.ready_at LIMIT ?1)
 
 -- name: next_timer
-SELECT s.ready_at FROM steps s INDEXED BY steps_timers CROSS JOIN runs r ON r.id = s.run_id
+SELECT s.ready_at, (SELECT store_now()) FROM steps s INDEXED BY steps_timers CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.state = 'waiting' AND s.kind = 'timer' AND +r.owner IS NULL AND {active(r)}
 ORDER BY s.ready_at LIMIT 1
+
+-- name: next_start
+SELECT begin_at, (SELECT store_now()) FROM runs INDEXED BY runs_delayed
+WHERE state = 'pending' AND queue < 0 ORDER BY begin_at LIMIT 1
+
+-- name: due_starts
+SELECT id FROM runs INDEXED BY runs_delayed
+WHERE state = 'pending' AND queue < 0 AND begin_at <= (SELECT store_now()) ORDER BY begin_at LIMIT ?1
+
+-- Moves runs whose time has come into the queue from which they are claimed.
+-- name: admit_runs
+UPDATE runs SET queue = -1 - queue
+WHERE id IN (SELECT value FROM json_each(?1)) AND +state = 'pending' AND queue < 0
 
 -- name: hold_run
 UPDATE runs SET resume = state, state = 'held', note = ?3, owner = NULL, fence = fence + 1

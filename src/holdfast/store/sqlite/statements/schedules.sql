@@ -148,6 +148,8 @@ DELETE FROM backfills WHERE id = ?1 AND ended_at < ?2
 SELECT d.origin, d.digest FROM declared d
 WHERE d.first_seen < ?1
   AND NOT EXISTS (SELECT 1 FROM nodes n, json_each(n.offers, '$.schedules') w WHERE n.retired_at IS NULL AND w.value = d.digest)
+  AND NOT EXISTS (SELECT 1 FROM nodes n, json_each(n.offers, '$.triggers') w WHERE n.retired_at IS NULL AND w.value = d.digest)
+  AND NOT EXISTS (SELECT 1 FROM nodes n, json_each(n.offers, '$.composed') w WHERE n.retired_at IS NULL AND w.value = d.digest)
 ORDER BY d.first_seen LIMIT ?2
 
 -- name: forget_sets

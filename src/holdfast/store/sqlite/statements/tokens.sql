@@ -1,8 +1,8 @@
 -- Tokens. Secrets are compared by their digests, in Python and in constant time.
 
 -- name: add_token
-INSERT INTO tokens (id, name, role, namespaces, can, payloads, made_by, made_at, expires_at, digest)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, store_now(), store_now() + ?8, ?9)
+INSERT INTO tokens (id, name, role, namespaces, can, payloads, made_by, made_at, expires_at, digest, who)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, store_now(), store_now() + ?8, ?9, ?10)
 ON CONFLICT (id) DO NOTHING
 
 -- name: token

@@ -38,6 +38,11 @@ SELECT ?1, ?2 WHERE NOT EXISTS (
     SELECT 1 FROM twins t CROSS JOIN steps s ON s.run_id = t.run_id AND s.n = t.n
     WHERE t.run_id = ?1 AND t.n = ?2 AND t.fence = ?3 AND +t.agent = ?4 AND s.finished_at IS NULL)
 
+-- The twins that an agent executes, in one order for everybody.
+-- name: held_twins
+SELECT run_id, n, fence FROM twins INDEXED BY twins_live
+WHERE ended_at IS NULL AND state = 'running' AND +agent = ?1 ORDER BY run_id, n
+
 -- name: end_twin
 UPDATE twins SET state = ?5, ended_at = store_now(), fence = fence + 1
 WHERE run_id = ?1 AND n = ?2 AND fence = ?3 AND agent = ?4 AND {is_member(?4)}
@@ -48,8 +53,8 @@ SELECT 1 FROM twins WHERE run_id = ?1 AND n = ?2 AND fence = ?3 + 1 AND agent = 
 
 -- Keeps the attempt that was outrun.
 -- name: keep_outrun
-INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at)
-SELECT run_id, n, attempt, 'refused', agent, ?3, started_at, store_now() FROM steps
+INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at, ready_at)
+SELECT run_id, n, attempt, 'refused', agent, ?3, started_at, store_now(), ready_at FROM steps
 WHERE run_id = ?1 AND n = ?2 AND +state = 'running'
 
 -- A step in quarantine waits for a person, so its twin cannot outrun it.

@@ -28,6 +28,18 @@ SELECT {Declaration} FROM workflows WHERE namespace IN (?1, '*') AND name = ?2 A
 -- name: workflows
 SELECT {Declaration} FROM workflows WHERE ?2 IS NULL OR namespace IN (?2, '*') ORDER BY namespace, name, version LIMIT ?1
 
+-- Those of this code whose graph is missing, or of other code.
+-- name: graphless
+SELECT namespace, name, version, digest FROM workflows WHERE graph_digest IS NOT digest ORDER BY namespace, name, version LIMIT ?1
+
+-- A graph of code that has been replaced meanwhile is not written.
+-- name: set_graph
+UPDATE workflows SET graph = ?5, graph_digest = ?4 WHERE namespace = ?1 AND name = ?2 AND version = ?3 AND digest = ?4
+
+-- name: drawn
+SELECT graph FROM workflows WHERE namespace IN (?1, '*') AND name = ?2 AND version = ?3 AND graph_digest = digest
+ORDER BY namespace = '*' LIMIT 1
+
 -- What a live node has loaded stays, however long ago the node started.
 -- name: old_workflows
 SELECT namespace, name, version FROM workflows INDEXED BY workflows_last

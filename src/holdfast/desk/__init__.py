@@ -1,0 +1,1 @@
+"""What callers and operators may ask: a desk, with a module for each noun. `desk.py` puts the nouns together."""

@@ -1,0 +1,45 @@
+"""The pages of workflows: is this code well?"""
+
+from __future__ import annotations
+
+from holdfast.http.call import Call, Given
+from holdfast.http.overview import StatsQuery
+from holdfast.http.pages.charts import pulse
+from holdfast.http.pages.day import last_day
+from holdfast.http.pages.page import Page
+from holdfast.http.pages.runs import shown
+from holdfast.http.runs import RunsQuery
+from holdfast.wire import answers
+
+
+async def workflows(call: Call) -> Given:
+    page = Page(call)
+    found: answers.Workflows = await page.ask("GET /v1/workflows")
+    groups: dict[str, list[answers.Workflow]] = {}
+    for one in found.items:
+        groups.setdefault(one.name, []).append(one)
+    day = {one.workflow: one for one in (await last_day(page)).workflows} if page.may("GET /v1/stats") else {}
+    return await page.shown("workflows.html", "workflows", "Workflows", groups=groups, day=day)
+
+
+async def workflow(call: Call) -> Given:
+    page = Page(call)
+    found: answers.WorkflowVersions = await page.ask("GET /v1/workflows/{name}")
+    page.now = (await page.ask("GET /v1/me")).now
+    went = None
+    if page.may("GET /v1/stats"):
+        day = await page.ask("GET /v1/stats", query=StatsQuery(window="24h", workflow=found.name))
+        went = pulse(day)
+    rows: list[answers.Run] = []
+    if page.may("GET /v1/runs"):
+        rows = (await page.ask("GET /v1/runs", query=RunsQuery(workflow=found.name, limit=20))).items
+    return await page.shown(
+        "workflow.html",
+        "workflows",
+        found.name,
+        name=found.name,
+        versions=found.versions,
+        pulse=went,
+        runs=[shown(row, page.now) for row in rows],
+        topics="",
+    )

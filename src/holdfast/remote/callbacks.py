@@ -1,0 +1,26 @@
+"""The callback desk of a server, over HTTP."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.access import Identity
+from holdfast.errors import UnknownRun
+from holdfast.remote.transport import Transport
+from holdfast.wire import answers, requests
+from holdfast.wire.paths import path_of
+
+
+class RemoteCallbackDesk:
+    """A callback desk that asks a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def answer(
+        self, who: Identity, run: str, step: str | None, result: requests.CallbackResult, note: str = ""
+    ) -> answers.CalledBack:
+        """End a callback. This may be sent again: the same answer is the same answer."""
+        body = requests.AnswerCallback(**msgspec.structs.asdict(result), step=step, note=note)
+        path = f"/v1/runs/{path_of(run)}/callback"
+        return await self._transport.post(who, path, answers.CalledBack, body, lambda: UnknownRun.of(run))

@@ -1,0 +1,218 @@
+"""Limits and rates: what they are, how much of them is in use, who holds them, and what operators set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.actor import way
+from holdfast.adaptation import LimitLook, Move
+from holdfast.errors import LimitReached
+from holdfast.model import NewRun
+from holdfast.namespaces import bare
+from holdfast.store.answers import Answer
+from holdfast.store.database import Part, Session, leading, look, transaction
+from holdfast.store.operators import Cause, cancel
+from holdfast.store.rows import run_of, start_row
+from holdfast.store.verbs import Verb
+from holdfast.store.walk import LimitState, Room, room_of
+
+OPEN_MAX = 10_000
+"""How many open runs under a limit are read to find out whether there is room for one more."""
+
+
+class LimitRow(msgspec.Struct, frozen=True):
+    """A limit or a rate, with how much of it is in use."""
+
+    id: int
+    name: str
+    """Its stored name."""
+    kind: str
+    declared: int
+    """The number in the code."""
+    most: int
+    """The number in force."""
+    per_s: float | None
+    burst: int | None
+    tat: float
+    is_set: bool
+    """True if an operator has set the number."""
+    actor: str
+    note: str
+    used: int
+    now: float
+    is_adaptive: bool
+    """True if the leader moves the number between `least` and `declared`."""
+    least: int
+    moved: str
+    """Why the number moved last."""
+    moved_at: float | None
+
+    @property
+    def room(self) -> Room:
+        """How much it has left."""
+        return room_of(
+            LimitState(self.kind, self.most, self.per_s, self.burst, self.tat, self.used, self.now)
+        )
+
+
+class LimitUse(NamedTuple):
+    """A step or a run that has a place under a limit, or waits for one. A run has n = 0."""
+
+    run_id: str
+    n: int
+    name: str
+    since: float
+    weight: int
+
+
+class LimitedStart(NamedTuple):
+    """What became of a start under limits."""
+
+    answer: Answer
+    run_id: str
+    """The run that was started, or the open one in its place."""
+    cancelled: str | None = None
+
+
+class LimitSeen(NamedTuple):
+    row: LimitRow
+    holders: list[LimitUse]
+    waiters: list[LimitUse]
+
+
+class LimitLoad(NamedTuple):
+    """How attempts under an adaptive limit went."""
+
+    id: int
+    ok: int
+    failed: int
+    """How many failed as they do when a dependency is overloaded."""
+    seconds: float
+    """How long those took that succeeded."""
+
+
+class AgentLimits(Part):
+    @transaction
+    async def observe_limits(
+        self, session: Session, loads: Sequence[LimitLoad], namespace: str | None = None
+    ) -> None:
+        """Add how attempts went to the sums of their limits. With a namespace, only limits of that namespace count."""
+        sums: dict[int, LimitLoad] = {}
+        for one in loads:
+            known = sums.get(one.id, LimitLoad(one.id, 0, 0, 0.0))
+            sums[one.id] = LimitLoad(
+                one.id, known.ok + one.ok, known.failed + one.failed, known.seconds + one.seconds
+            )
+        # All transactions lock rows in the same order.
+        await session.each(Verb.observe_limits, sorted(sums.values()), namespace)
+
+
+class LeaderLimits(Part):
+    @look
+    async def adaptive_limits(self, session: Session, reported_s: float, limit: int) -> list[LimitLook]:
+        """Return adaptive limits that agents have reported about within the last `reported_s` seconds."""
+        return [LimitLook(*row) for row in await session.rows(Verb.adaptive_limits, reported_s, limit)]
+
+    @leading(0)
+    async def move_limits(self, session: Session, moves: Sequence[tuple[LimitLook, Move]]) -> int:
+        """Move the numbers of adaptive limits. One whose number is another one by now, or that an operator has set, stays.
+        Return how many moved."""
+        moved = 0
+        for row, move in sorted(moves, key=lambda one: one[0].id):
+            known = (row.id, row.most, row.least, row.ceiling)
+            moved += await session.run(Verb.move_limit, *known, move.most, move.usual_s, move.why)
+        return moved
+
+
+class Limits(AgentLimits, LeaderLimits):
+    @look
+    async def limits(
+        self, session: Session, namespace: str | None, after: str = "", limit: int = 1000
+    ) -> list[LimitRow]:
+        """Return limits and rates by name, from the one after `after` on."""
+        return [_row(row) for row in await session.rows(Verb.limits, namespace, after, limit)]
+
+    @look
+    async def limit(self, session: Session, name: str) -> LimitRow | None:
+        row = await session.row(Verb.limit, name)
+        return None if row is None else _row(row)
+
+    @look
+    async def seen(self, session: Session, name: str, limit: int) -> LimitSeen | None:
+        """Return a limit with up to `limit` of those who hold it and of those who wait for it, the oldest first."""
+        row = await session.row(Verb.limit, name)
+        if row is None:
+            return None
+        found = _row(row)
+        holders = await session.rows(Verb.limit_holders, found.id, limit)
+        waiters = await session.rows(Verb.limit_waiters, found.id, limit)
+        return LimitSeen(found, [LimitUse(*one) for one in holders], [LimitUse(*one) for one in waiters])
+
+    @look
+    async def of_queue(self, session: Session, queue: int) -> list[LimitRow]:
+        """Return the limits and rates that everything in a queue is under."""
+        return [_row(row) for row in await session.rows(Verb.limits_of_queue, queue)]
+
+    @transaction
+    async def set_limit(self, session: Session, name: str, most: int | None, actor: str, note: str) -> bool:
+        """Set the number of a limit or a rate, or with None let the code's number count again. Return False if there is no
+        such limit."""
+        if not await session.run(Verb.set_limit, name, most, actor, note):
+            return False
+        words = f"{bare(name)}: " + ("as the code says" if most is None else f"most {most}")
+        said = f"{words}: {note}" if note else words
+        await session.run(Verb.journal_about, actor, "limit", name, said, *way(actor))
+        return True
+
+    @transaction
+    async def start_limited(self, session: Session, run: NewRun) -> LimitedStart:
+        """Start a run whose limits say what becomes of it while they have no room: it waits, it is skipped for the run that
+        is open, the oldest one is cancelled for it, or it is refused. Runs that wait count as open here."""
+        for run_id, workflow, digest in await session.rows(Verb.started_as, [run.id]):
+            same = (workflow, bytes(digest)) == (run.workflow, run.digest)
+            return LimitedStart(Answer.DUPLICATE if same else Answer.FENCED, run_id)
+        cancelled = None
+        if blocking := await _blocking(session, run):
+            if run.full == "skip":
+                return LimitedStart(Answer.DUPLICATE, blocking[0])
+            if run.full == "refuse":
+                raise LimitReached(
+                    f"{run.limits[0].name} has no room for run {run.id!r}: run {blocking[0]!r} is open: wait for its end, or "
+                    "cancel it"
+                )
+            cancelled = blocking[0]
+            row = await session.row(Verb.lock_run, cancelled)
+            if row is not None:
+                cause = Cause("limit", f"replaced by {run.id}", self._database.environment.new_id)
+                await cancel(session, run_of(row), cause, again=False)
+        rows = await session.all(Verb.start_runs, [start_row(run)])
+        return LimitedStart(Answer.ACCEPTED if rows else Answer.FENCED, run.id, cancelled)
+
+
+async def _blocking(session: Session, run: NewRun) -> list[str]:
+    """Return the open runs that leave no room for this one, the oldest first. Nobody else starts a run under these limits
+    meanwhile."""
+    ids = sorted(one for one, _ in run.queue.limits)
+    weights = dict(run.queue.limits)
+    await session.rows(Verb.wait_for_limits, ids)
+    found: dict[int, list[str]] = {}
+    used: dict[int, int] = {}
+    most: dict[int, int] = {}
+    for limit, number, run_id, weight, _ in await session.rows(Verb.open_under, ids, OPEN_MAX):
+        most[limit] = number
+        if run_id is not None:
+            found.setdefault(limit, []).append(run_id)
+            used[limit] = used.get(limit, 0) + weight
+    for limit in ids:
+        if used.get(limit, 0) + weights[limit] > most.get(limit, 0) and limit in found:
+            return found[limit]
+    return []
+
+
+def _row(row: tuple[object, ...]) -> LimitRow:
+    values = dict(zip(LimitRow.__struct_fields__, row, strict=True))
+    values["is_set"], values["is_adaptive"] = bool(values["is_set"]), bool(values["is_adaptive"])
+    return LimitRow(**values)  # type: ignore[arg-type]  # columns of a row

@@ -1,0 +1,6 @@
+-- What hides the digests of inputs: a key, sealed with a key of whoever uses the store. Without this row nothing is sealed. It
+-- stays for as long as the store, so nobody prunes it.
+CREATE TABLE holdfast.seals (
+    name text COLLATE "C" PRIMARY KEY,
+    body bytea NOT NULL
+);

@@ -1,0 +1,19 @@
+-- Sessions of browsers.
+
+-- name: add_session
+INSERT INTO holdfast.sessions (digest, token, token_digest, made_at, expires_at)
+SELECT $1, $2, $3, at, at + make_interval(secs => $4) FROM clock_timestamp() at
+ON CONFLICT (digest) DO NOTHING
+
+-- What has expired is as if it were not there.
+-- name: session
+SELECT token, token_digest, expires_at FROM holdfast.sessions WHERE digest = $1 AND expires_at > clock_timestamp()
+
+-- name: end_session
+DELETE FROM holdfast.sessions WHERE digest = $1
+
+-- Somebody else who signs in now may remove the same ones: each leaves those of the other alone.
+-- name: sweep_sessions
+DELETE FROM holdfast.sessions WHERE digest = ANY (ARRAY(
+    SELECT digest FROM holdfast.sessions WHERE expires_at <= statement_timestamp()
+    ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))

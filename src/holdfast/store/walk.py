@@ -1,0 +1,377 @@
+"""The walk: how a claim goes from queue to queue, so that nobody's backlog delays anybody else.
+
+A claim looks at some pairs of lane and queue, beginning where the claim before it stopped, and takes from each as much as
+its weight says. Nothing is written for this, neither when a step is issued nor when it is claimed. Weights and limits are
+read when they are used, so a changed one counts at the next claim.
+
+What a limit has left is read from the rows that run. It is read after the limit is locked, by a statement of its own: a
+statement sees the rows as they were when it began, and that may be before it got a lock.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+KEYS = 20
+"""How many pairs of lane and queue one step of the walk looks at."""
+PASSED_MAX = 200
+"""How many pairs a claim looks at in all. The next claim goes on from there."""
+PASSES_MAX = 4
+"""How often a claim goes round the same pairs to give out what some of them did not need."""
+FIRST, LAST = -1, 2**31 - 1
+"""Below and at the highest number of a queue."""
+GRAIN = 1e-9
+"""Tokens of a rate that are missing by no more than a rounding error are there."""
+
+Row = Any
+
+
+class Cursor(NamedTuple):
+    """Where a walk stopped. If `used` is 0, the next one begins after this pair, and otherwise at it."""
+
+    lane: int
+    queue: int
+    used: int
+
+
+class Turns:
+    """What one who claims remembers from claim to claim. Losing it costs a moment of unfairness and never work."""
+
+    def __init__(self) -> None:
+        self.cursors: dict[int, Cursor] = {}
+        """By priority."""
+        self.aged = 0
+        """How many claims were made for those who have waited long."""
+        self.age_s: float | None = None
+        """If set, a claim takes only what has waited for longer than this, whatever its priority."""
+        self.waiting: dict[int, int] = {}
+        """The queues that had more than the last claim took, with their weights."""
+        self.took: dict[int, tuple[int, int]] = {}
+        """What the last claim took: (number, weight) by queue."""
+        self.again_at: float | None = None
+        """When the first rate that had no token has one again, on the store's clock."""
+        self.is_contended = False
+        """True if the last claim passed over a limit because another claim had it locked."""
+        self.is_full = False
+        """True if the last claim passed over a limit that had no room."""
+
+    @contextmanager
+    def for_the_aged(self, age_s: float) -> Iterator[None]:
+        """Meanwhile claims are for what has waited for longer than this. They are for all again afterwards, also if the store
+        could not be reached."""
+        self.age_s = age_s
+        try:
+            yield
+        finally:
+            self.age_s = None
+
+    def beside(self) -> Turns:
+        """Return turns for a claim that others may be made beside: it goes on from the same places, and notes for itself
+        what it sees."""
+        other = Turns()
+        other.cursors = self.cursors
+        return other
+
+    def copied(self) -> Turns:
+        """Return the same for a look, which must not change anything."""
+        other = Turns()
+        other.cursors, other.aged, other.age_s = dict(self.cursors), self.aged, self.age_s
+        return other
+
+    def learn(self, look: Turns) -> None:
+        """Take over what a look has seen."""
+        self.waiting, self.took = look.waiting, {}
+        self.again_at, self.is_contended, self.is_full = look.again_at, look.is_contended, look.is_full
+
+    def begin(self) -> None:
+        self.waiting, self.took = {}, {}
+        self.again_at, self.is_contended, self.is_full = None, False, False
+
+
+class Segment(NamedTuple):
+    """Queues of a lane, from one after `after` up to `upto`."""
+
+    lane: int
+    after: int
+    upto: int
+
+
+class Pair(msgspec.Struct):
+    """A lane and a queue that has something ready in it."""
+
+    lane: int
+    queue: int
+    weight: int
+    limits: list[tuple[int, int]]
+    """(id, how much of it one takes) of the limits that everything in this queue is under."""
+    rates: list[int]
+
+    @classmethod
+    def of(cls, row: Row) -> Pair:
+        lane, queue, weight, limits, rates = row
+        under = [] if limits is None else [(one, cost) for one, cost in json.loads(limits)]
+        return cls(lane, queue, weight, under, [] if rates is None else json.loads(rates))
+
+
+class Room(msgspec.Struct):
+    """How much a limit or a rate has left."""
+
+    left: int
+    again_at: float | None = None
+    """For a rate: when it has its next token."""
+
+
+class Walker(Protocol):
+    """Takes what a walk decides. Each dialect has one for steps and one for runs, whose lanes are workflows."""
+
+    async def levels(self) -> Sequence[tuple[int, int]]:
+        """Return (lane, priority) of everything that is ready in lanes that are not behind a gate."""
+
+    async def queues(self, priority: int, ring: Sequence[Segment], keys: int) -> Sequence[Row]:
+        """Return (lane, queue, weight, limits, rates) of the first queues on this way that have something ready."""
+
+    async def take(
+        self, priority: int, quotas: Sequence[tuple[int, int, int]], age_s: float | None
+    ) -> Sequence[tuple[int, int, Row]]:
+        """Take up to so many (lane, queue, quota), the longest waiting first. Return (lane, queue, row) of each."""
+
+    async def lock(self, ids: Sequence[int]) -> set[int]:
+        """Lock these limits until the end of the transaction. Return those that nobody else has locked."""
+
+    async def rooms(self, ids: Sequence[int]) -> Sequence[Row]:
+        """Return (id, kind, most, per_s, burst, tat, used, now, is adaptive) of these limits."""
+
+    async def spend(self, tokens: Sequence[tuple[int, int]]) -> None:
+        """Take (rate, number) of tokens."""
+
+    def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
+        """Return what was taken, with the adaptive limits that it is under."""
+
+
+async def walk(walker: Walker, turns: Turns, places: int) -> list[Row]:
+    """Take up to `places` things: the highest priority first, and within it from each queue by its weight."""
+    turns.begin()
+    age_s = turns.age_s
+    levels: dict[int, list[int]] = {}
+    for lane, priority in await walker.levels():
+        levels.setdefault(priority, []).append(lane)
+    order = sorted(levels, reverse=True)
+    if age_s is not None:
+        # The highest level has all other places. Among the others, each is the first one in turn.
+        first = turns.aged % max(1, len(order) - 1)
+        turns.aged += 1
+        order = [*order[1:][first:], *order[1:][:first]]
+    taken: list[Row] = []
+    for priority in order:
+        if len(taken) >= places:
+            break
+        level = _Level(walker, turns, priority, sorted(levels[priority]), age_s)
+        taken += await level.take(places - len(taken))
+    return taken
+
+
+class _Level:
+    """The walk among everything of one priority."""
+
+    def __init__(
+        self, walker: Walker, turns: Turns, priority: int, lanes: list[int], age_s: float | None
+    ) -> None:
+        self.walker, self.turns, self.priority, self.lanes = walker, turns, priority, lanes
+        self.age_s = age_s
+        self.rooms: dict[int, Room] = {}
+        self.spent: dict[int, int] = {}
+        self.adaptive: set[int] = set()
+        """Those of the limits whose number moves."""
+
+    async def take(self, places: int) -> list[Row]:
+        taken: list[Row] = []
+        seen: set[tuple[int, int]] = set()
+        cursor = self.turns.cursors.get(self.priority)
+        while len(taken) < places and len(seen) < PASSED_MAX:
+            keys = min(KEYS, places - len(taken) + 3)
+            rows = await self.walker.queues(self.priority, ring(self.lanes, cursor), keys)
+            pairs = [Pair.of(row) for row in rows]
+            fresh = [pair for pair in pairs if (pair.lane, pair.queue) not in seen]
+            if not fresh:
+                break
+            seen.update((pair.lane, pair.queue) for pair in fresh)
+            is_all = len(rows) < keys
+            taken += await self._share_out(fresh, places - len(taken), cursor, is_all)
+            cursor = self.turns.cursors.get(self.priority)
+            if is_all or len(fresh) < len(pairs):
+                break
+        if self.spent:
+            await self.walker.spend(sorted(self.spent.items()))
+        return taken
+
+    async def _share_out(
+        self, pairs: list[Pair], places: int, cursor: Cursor | None, is_all: bool
+    ) -> list[Row]:
+        """Take from these pairs, and move the cursor to where the next claim begins."""
+        await self._learn_rooms(pairs)
+        used = cursor.used if cursor is not None and _is_at(pairs[0], cursor) else 0
+        quotas, next_one, next_used = shares(
+            [pair.weight for pair in pairs], places, min(used, pairs[0].weight - 1)
+        )
+        if not is_all and (next_one == 0 or places >= sum(pair.weight for pair in pairs)):
+            next_one, next_used = 0, 0  # those behind them are next
+        at = pairs[next_one] if next_used else pairs[next_one - 1]
+        self.turns.cursors[self.priority] = Cursor(at.lane, at.queue, next_used)
+        taken: list[Row] = []
+        for _ in range(PASSES_MAX):
+            wanted = [
+                (pair, min(quota, self._room(pair)))
+                for pair, quota in zip(pairs, quotas, strict=True)
+                if quota
+            ]
+            asked = await self._ask([(pair, quota) for pair, quota in wanted if quota > 0])
+            taken += [row for rows in asked.values() for row in rows]
+            # Who got all that it asked for may have more.
+            pairs = [
+                pair
+                for pair, quota in wanted
+                if quota > 0 and len(asked[pair.lane, pair.queue]) == quota and self._room(pair) > 0
+            ] + [
+                pair for pair, quota in zip(pairs, quotas, strict=True) if not quota and self._room(pair) > 0
+            ]
+            self.turns.waiting.update((pair.queue, pair.weight) for pair in pairs)
+            places_left = places - len(taken)
+            if places_left <= 0 or not pairs:
+                break
+            quotas, _, _ = shares([pair.weight for pair in pairs], places_left, 0)
+        return taken
+
+    async def _ask(self, wanted: list[tuple[Pair, int]]) -> dict[tuple[int, int], list[Row]]:
+        """Take so much from each of these pairs. Pairs that share a limit are asked for no more than it has left."""
+        found: dict[tuple[int, int], list[Row]] = {(pair.lane, pair.queue): [] for pair, _ in wanted}
+        asked: list[tuple[int, int, int]] = []
+        for pair, quota in wanted:
+            room = min(quota, self._room(pair))
+            if room > 0:
+                self._use(pair, room)
+                asked.append((pair.lane, pair.queue, room))
+        if asked:
+            for lane, queue, row in await self.walker.take(self.priority, asked, self.age_s):
+                found[lane, queue].append(row)
+        if self.adaptive:
+            self._adapt(wanted, found)
+        rooms = {(lane, queue): room for lane, queue, room in asked}
+        for pair, _ in wanted:
+            place = (pair.lane, pair.queue)
+            number = len(found[place])
+            self._use(pair, number - rooms.get(place, 0))  # what it did not need is free again
+            before, _ = self.turns.took.get(pair.queue, (0, 1))
+            self.turns.took[pair.queue] = before + number, pair.weight
+        return found
+
+    def _adapt(self, wanted: list[tuple[Pair, int]], found: dict[tuple[int, int], list[Row]]) -> None:
+        for pair, _ in wanted:
+            limits = tuple(one for one, _ in pair.limits if one in self.adaptive)
+            if limits:
+                place = (pair.lane, pair.queue)
+                found[place] = [self.walker.adapted(row, limits) for row in found[place]]
+
+    def _use(self, pair: Pair, number: int) -> None:
+        for one, cost in pair.limits:
+            self.rooms[one].left -= number * cost
+        for one in pair.rates:
+            self.rooms[one].left -= number
+            self.spent[one] = self.spent.get(one, 0) + number
+
+    def _room(self, pair: Pair) -> int:
+        """Return how many more of this pair may begin now."""
+        return min(
+            [
+                LAST,
+                *(self.rooms[one].left // cost for one, cost in pair.limits),
+                *(self.rooms[one].left for one in pair.rates),
+            ]
+        )
+
+    async def _learn_rooms(self, pairs: Sequence[Pair]) -> None:
+        """Lock the limits of these pairs, and then read how much they have left."""
+        ids = {one for pair in pairs for one, _ in pair.limits} | {
+            one for pair in pairs for one in pair.rates
+        }
+        ids -= self.rooms.keys()
+        if not ids:
+            return
+        got = await self.walker.lock(sorted(ids))
+        self.rooms.update((one, Room(0)) for one in ids)
+        if len(got) < len(ids):
+            self.turns.is_contended = True
+        for row in await self.walker.rooms(sorted(got)) if got else ():
+            *state, is_adaptive = row
+            room = self.rooms[row[0]] = room_of(LimitState(*state[1:]))
+            if is_adaptive:
+                self.adaptive.add(row[0])
+            if room.left <= 0:
+                self.turns.is_full = True
+            if room.again_at is not None and room.left <= 0:
+                known = self.turns.again_at
+                self.turns.again_at = room.again_at if known is None else min(known, room.again_at)
+
+
+class LimitState(NamedTuple):
+    """A limit or a rate as it is at a moment."""
+
+    kind: str
+    most: int
+    per_s: float | None
+    burst: int | None
+    tat: float
+    used: int
+    now: float
+
+
+def room_of(state: LimitState) -> Room:
+    """Return how much a limit or a rate has left. A rate has a token for every `per_s / most` seconds, and keeps up to
+    `burst` of them."""
+    kind, most, per_s, burst, tat, used, now = state
+    if kind == "limit":
+        return Room(most - used)
+    assert per_s is not None
+    assert burst is not None
+    if most <= 0:
+        return Room(0)
+    each_s = per_s / most
+    since = max(tat, now)
+    left = math.floor((now + burst * each_s - since) / each_s + GRAIN)
+    return Room(left, since + each_s - burst * each_s)
+
+
+def shares(weights: Sequence[int], places: int, used: int) -> tuple[list[int], int, int]:
+    """Divide places among pairs by their weights, from the first one on, which has had `used` of its turn. Return how
+    many each gets, whose turn is next, and how much of that turn is used."""
+    rounds, rest = divmod(places, sum(weights))
+    quotas = [rounds * weight for weight in weights]
+    at = 0
+    while rest > 0:
+        given = min(rest, weights[at] - used)
+        quotas[at] += given
+        rest, used = rest - given, used + given
+        if used >= weights[at]:
+            at, used = (at + 1) % len(weights), 0
+    return quotas, at, used
+
+
+def ring(lanes: Sequence[int], cursor: Cursor | None) -> list[Segment]:
+    """Return the way of a walk: from the cursor through all lanes, and round to the cursor again."""
+    if cursor is None:
+        return [Segment(lane, FIRST, LAST) for lane in lanes]
+    begin = cursor.queue - 1 if cursor.used else cursor.queue
+    after = [Segment(lane, FIRST, LAST) for lane in lanes if lane > cursor.lane]
+    before = [Segment(lane, FIRST, LAST) for lane in lanes if lane < cursor.lane]
+    if cursor.lane not in lanes:
+        return [*after, *before]
+    return [Segment(cursor.lane, begin, LAST), *after, *before, Segment(cursor.lane, FIRST, begin)]
+
+
+def _is_at(pair: Pair, cursor: Cursor) -> bool:
+    return (pair.lane, pair.queue) == (cursor.lane, cursor.queue)

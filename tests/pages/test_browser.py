@@ -1,0 +1,354 @@
+"""The pages in a real browser. `make test` runs the first of these tests; `make pages` runs them all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.forkserver import HOLDFAST
+from tests.http.processes import Process
+from tests.pages.conftest import AXE, Site, Window, slack
+from tests.pages.filled import APPLICATION, Filler
+from tests.pages.hostile import HOSTILE
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_smoke_a_person_finds_a_run_and_holds_it(window: Window, site: Site) -> None:
+    """Runs, a run, a dialog that says what would happen, and the change on the page without a reload. Nothing that others
+    wrote is executed, and the console stays silent under the strict policy."""
+    page = window.open("/runs")
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    expect(page.locator("#pulse")).to_contain_text("Live")
+    page.get_by_role("link", name="tent-5", exact=True).click()
+    expect(page.get_by_role("heading", name="tent-5")).to_be_visible()
+    expect(page.locator("#why")).to_contain_text("another")
+    page.get_by_role("link", name="Hold", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("holdfast hold tent-5")
+    dialog.get_by_label("Why").fill(f"counting {HOSTILE}")
+    dialog.get_by_role("button", name="Hold 1 run").click()
+    expect(page.locator(".head .pill")).to_have_text("held")
+    expect(page.locator("#why")).to_contain_text(HOSTILE)
+    site.filler.ask("POST", "/v1/runs/tent-5/release", {})
+    expect(page.locator(".head .pill")).to_have_text("running")
+    page.goto(site.url + site.run(HOSTILE))
+    expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+    assert page.evaluate("document.images.length") == 0
+
+
+PLACES = [
+    "/", "/runs", "/alerts", "/workflows", "/schedules", "/schedules/nightly", "/backlog", "/agents", "/gates", "/quarantine",
+    "/acts", "/audit", "/tokens", "/limits", "/limits/bank", "/limits/mail", "/events", "/events?type=fx.published", "/events/bank/e2",
+    "/triggers", "/occasions/evening@when:2026-11-18", "/occasions/evening@when:2026-11-16", "/do/v1/limits/bank",
+    "/do/v1/occasions/evening@when:2026-11-18/start", "/more", "/start", "/signin", "/runs/trip-8841", "/runs/order-1002?step=1",
+    "/runs/order-1002?view=steps", "/runs/order-1003?view=data", "/runs/held-1?view=journal", "/runs/family-2?view=children",
+    "/runs/order-1001?view=logs", "/runs/trip-8841?view=signals", "/runs/mall-prod", "/runs/mall-prod?view=graph", "/runs/interest-2026-11-15", "/do/v1/runs/trip-8841/cancel", "/runs?state=pending",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(window: Window, theme: str) -> None:
+    """Contrast, names, roles, landmarks, order: no violation, in both themes."""
+    page = window.page
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    found = {}
+    for place in PLACES:
+        window.open(place)
+        violations = audited(page)
+        if violations:
+            found[place] = violations
+    assert found == {}
+
+
+def audited(page: Page) -> list[str]:
+    # The driver evaluates outside of the page's policy.
+    page.evaluate(AXE)
+    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{one['id']}: {node['html'][:160]}" for one in result["violations"] for node in one["nodes"][:3]]
+
+
+def test_a_change_is_on_the_screen_within_a_second(window: Window, site: Site) -> None:
+    """Median of 20, from the answer of the API to the page."""
+    page = window.open("/runs/tent-5")
+    expect(page.locator("#pulse")).to_contain_text("Live")
+    took = []
+    for n in range(20):
+        verb, state = ("hold", "held") if n % 2 == 0 else ("release", "running")
+        site.filler.ask("POST", f"/v1/runs/tent-5/{verb}", {})
+        begun = time.monotonic()
+        expect(page.locator(".head .pill")).to_have_text(state)
+        took.append(time.monotonic() - begun)
+    print(f"median {statistics.median(took):.2f} s, longest {max(took):.2f} s")
+    assert statistics.median(took) < 1.0 * slack()
+
+
+def test_a_page_is_live_however_late_its_script_comes(window: Window) -> None:
+    """On a slow line, the stream must not be open before somebody listens."""
+
+    def slowly(route: Route) -> None:
+        window.page.wait_for_timeout(1500)
+        route.continue_()
+
+    window.page.route("**/live.*.js", slowly)
+    page = window.open("/runs/tent-5")
+    expect(page.locator("#pulse")).to_contain_text("Live", timeout=20_000)
+
+
+def test_what_was_typed_and_chosen_survives_a_change(window: Window, site: Site) -> None:
+    """The focus, the text in the bar and the place in the list stay while rows change."""
+    page = window.open("/runs")
+    expect(page.locator("#pulse")).to_contain_text("Live")
+    bar = page.get_by_label("Find runs")
+    bar.click()
+    page.keyboard.type("workflow:bu")
+    site.filler.start("fresh-1", "talks", {"words": "new"})
+    expect(page.locator("[data-new], #run-fresh-1").locator("visible=true").first).to_be_visible()
+    assert bar.input_value() == "workflow:bu"
+    assert page.evaluate("document.activeElement.name") == "q"
+
+
+def press(page: Page, key: str) -> None:
+    """Press a key on a page whose scripts are there. A person takes longer than that to find the key."""
+    page.wait_for_load_state("domcontentloaded")
+    page.keyboard.press(key)
+
+
+def test_keys_lead_everywhere(window: Window) -> None:
+    """To pages, through rows, to the palette, to a run and back, without a pointer."""
+    page = window.open("/")
+    press(page, "g")
+    press(page, "r")
+    expect(page).to_have_url(re.compile(r"/runs$"))
+    press(page, "j")
+    press(page, "Enter")
+    expect(page).to_have_url(re.compile(r"/runs/.+"))
+    for key, view in (("s", "steps"), ("d", "data"), ("i", "journal"), ("t", "timeline")):
+        press(page, key)
+        expect(page).to_have_url(re.compile(f"view={view}"))
+    press(page, "?")
+    expect(page.get_by_role("dialog")).to_contain_text("find or do")
+    press(page, "Escape")
+    press(page, "Control+k")
+    page.keyboard.type("order-1001")
+    found = page.locator("#found a", has_text="order-1001")
+    expect(found).to_be_visible()
+    press(page, "Enter")
+    expect(page).to_have_url(re.compile(r"/runs/order-1001$"))
+
+
+def test_a_dialog_that_follows_another_keeps_what_it_shows(window: Window) -> None:
+    """A browser says a moment later that the first one was closed. Then the second one is open."""
+    page = window.open("/runs")
+    press(page, "?")
+    expect(page.get_by_role("dialog")).to_contain_text("find or do")
+    page.evaluate("document.getElementById('dialog').close(); document.querySelector('[data-find]').click()")
+    page.evaluate("new Promise((done) => setTimeout(done, 100))")
+    expect(page.get_by_role("dialog").get_by_label("Find or do")).to_be_visible(timeout=5_000)
+
+
+def test_a_run_starts_from_a_form_and_is_forked(window: Window, site: Site) -> None:
+    """The form comes from the workflow's type. The fork's form has the input of the run."""
+    page = window.open("/start")
+    page.get_by_label("Workflow").select_option(
+        label=next(one for one in _names(site) if one.endswith(".talks"))
+    )
+    page.get_by_role("button", name="Choose").click()
+    page.get_by_label("words").fill("from a form")
+    page.get_by_label("Id").fill("by-form")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator(".head .pill")).to_have_text("succeeded")
+    page.get_by_role("link", name="Fork…").click()
+    area = page.get_by_role("dialog").locator("textarea[name=input]")
+    assert "from a form" in area.input_value()
+    area.fill('{"words": "changed"}')
+    page.get_by_role("button", name="Start the fork").click()
+    expect(page.get_by_text("Forked from", exact=True)).to_be_visible()
+    expect(page.locator(".head .pill")).to_have_text("succeeded")
+    page.keyboard.press("d")
+    expect(page.locator(".view")).to_contain_text("changed")
+
+
+def _names(site: Site) -> list[str]:
+    return [str(one["name"]) for one in site.filler.ask("GET", "/v1/workflows")["items"]]
+
+
+def test_a_list_gets_a_name(window: Window, browser: Browser) -> None:
+    """The server keeps the view, so another browser has it, too. It leads back to the list, and can be removed. Its name is
+    shown as text."""
+    page = window.open("/runs?state=failed")
+    page.get_by_text("Save this view").click()
+    page.get_by_label("Name of the view").fill(HOSTILE[:40])
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/runs\?state=failed$"))
+    elsewhere = browser.new_context()
+    other = elsewhere.new_page()
+    other.goto(f"{window.url}/runs")
+    own = other.get_by_role("navigation", name="Views").get_by_role("link", name=HOSTILE[:40])
+    own.click()
+    expect(other).to_have_url(re.compile(r"/runs\?state=failed$"))
+    expect(own).to_have_attribute("aria-current", "true")
+    other.get_by_role("button", name="Remove the view").click()
+    expect(own).to_have_count(0)
+    elsewhere.close()
+
+
+def test_an_operator_sets_a_limit_and_a_weight(window: Window, site: Site) -> None:
+    """The form says who has a place and who waits. An empty number is that of the code."""
+    page = window.open("/limits/bank")
+    expect(page.locator(".why")).to_contain_text("2 of 2 places are in use. 3 wait")
+    page.get_by_role("link", name="Set the number…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("holdfast limits set bank N")
+    expect(dialog.locator(".change")).to_contain_text("wait, and begin when there is room")
+    dialog.get_by_label("Number").fill("1")
+    dialog.get_by_label("Why").fill(f"slowly {HOSTILE}")
+    dialog.get_by_role("button", name="Set it").click()
+    expect(page.locator(".note")).to_contain_text(f"set it: “slowly {HOSTILE}”")
+    page.get_by_role("link", name="Set the number…").click()
+    dialog.get_by_label("Number").fill("")
+    dialog.get_by_role("button", name="Set it").click()
+    expect(page.locator(".why")).to_contain_text("2 of 2 places")
+    assert site.filler.ask("GET", "/v1/limits/bank")["limit"]["is_set"] is False
+    window.open("/limits")
+    page.get_by_role("row", name="globex").get_by_role("link", name="Set…").last.click()
+    dialog.get_by_label("Weight").fill("5")
+    dialog.get_by_role("button", name="Set it").click()
+    expect(page.get_by_role("img", name="weight 5")).to_be_visible()
+
+
+def test_an_operator_starts_and_drops_an_occasion(window: Window, site: Site) -> None:
+    """The page says what came and what is missing, the form what the run will get and lack, and then what became of it."""
+    for n, day in ((901, "by-hand"), (902, "not-wanted")):
+        site.filler.emit(n, "fx.published", "bank", day, {"eur": 1})
+    page = window.open("/triggers")
+    row = page.get_by_role("listitem").filter(has_text="evening@when:by-hand")
+    expect(row).to_contain_text(re.compile(r"fx came [\d:]+, files \(0 of 2\) is missing, until [\d:]+\."))
+    row.get_by_role("link", name="Start now…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("holdfast triggers start evening@when:by-hand")
+    expect(dialog.locator(".change")).to_contain_text("missing, and the run begins without: files (0 of 2)")
+    dialog.get_by_label("Why").fill("there are none today")
+    dialog.get_by_role("button", name="Start it now").click()
+    expect(page.locator(".head .pill")).to_have_text("started")
+    expect(page.locator(".why")).to_contain_text("without files (0 of 2), by")
+    page.locator(".why").get_by_role("link", name="evening@when:by-hand").click()
+    expect(page.locator(".head .pill")).to_have_text("succeeded")
+    window.open("/occasions/evening@when:not-wanted")
+    page.get_by_role("link", name="Drop…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop it").click()
+    expect(page.locator(".why")).to_contain_text("It started nothing: dropped by")
+    window.open("/occasions/report@when:2026-11-18")
+    page.get_by_role("link", name="Start now…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Start it now").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("cannot begin without it")
+    window.said.clear()  # the browser itself logs that a request was refused
+
+
+def test_many_runs_are_acted_on_by_a_plan(window: Window, site: Site) -> None:
+    """The list's filter becomes a plan that says what would happen; carried out, the page says what became of each."""
+    for n in range(3):
+        site.filler.start(f"bulk-{n}", "sleeps", {"hours": 5})
+    page = window.open("/runs?prefix=bulk-")
+    page.get_by_role("link", name="Act on all of these…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What").select_option("hold")
+    assert dialog.get_by_label("Ids that begin with").input_value() == "bulk-"
+    dialog.get_by_role("button", name="Show what would happen").click()
+    expect(page.get_by_role("heading", name="Hold 3 runs", exact=True)).to_be_visible(timeout=60_000)
+    page.get_by_role("link", name="Hold 3 runs…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("survives a closed tab")
+    page.get_by_role("dialog").get_by_role("button", name="Carry it out").click()
+    expect(page.locator(".head .pill")).to_have_text("done")
+    expect(page.locator("tbody tr", has_text="done")).to_have_count(3)
+
+
+def test_a_refusal_is_said_in_the_dialog_and_nothing_typed_is_lost(window: Window) -> None:
+    """A deed that does not fit keeps its form open."""
+    page = window.open("/runs/trip-8841")
+    page.get_by_role("link", name="Fork…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("From").fill("no-such-step")
+    dialog.get_by_role("button", name="Start the fork").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nothing of this name")
+    assert dialog.get_by_label("From").input_value() == "no-such-step"
+    window.said.clear()  # the browser itself logs that a request was refused
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_no_page_scrolls_sideways_on_a_phone(window: Window, width: int) -> None:
+    """Lists instead of tables, and long words break."""
+    page = window.page
+    page.set_viewport_size({"width": width, "height": 844})
+    wide = {}
+    for place in PLACES:
+        window.open(place)
+        found = page.evaluate("document.documentElement.scrollWidth")
+        if found > width:
+            wide[place] = found
+    assert wide == {}
+
+
+def test_a_server_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_path: Path) -> None:
+    """The page keeps what it shows, says since when, lets nothing be changed, and comes back by itself."""
+    store = f"sqlite:///{tmp_path}/away.db"
+    first = Process(tmp_path, store, "up", APPLICATION)
+    port = first.url.rpartition(":")[2]
+    Filler(first.url).start("tent", "sleeps", {"hours": 1})
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(first.url + "/runs/tent")
+    expect(page.locator("#pulse")).to_contain_text("Live", timeout=60_000)
+    first.close()
+    expect(page.locator("#away")).to_contain_text("The server cannot be reached", timeout=60_000)
+    expect(page.get_by_role("heading", name="tent")).to_be_visible()
+    again = subprocess.Popen(
+        [HOLDFAST, "up", APPLICATION, "--port", port, "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_STORE": store},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        expect(page.locator("#away")).to_be_empty(timeout=60_000)
+        expect(page.locator("#pulse")).to_contain_text("Live", timeout=60_000)
+    finally:
+        os.killpg(again.pid, signal.SIGKILL)
+        again.wait()
+        context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pictures_of_every_page_are_there_to_be_looked_at(window: Window, theme: str) -> None:
+    """In work/pages, which no commit has: every page at three widths."""
+    folder = ROOT / "work/pages"
+    folder.mkdir(parents=True, exist_ok=True)
+    page = window.page
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    for width in (1440, 1024, 390):
+        page.set_viewport_size({"width": width, "height": 900 if width > 500 else 844})
+        for place in PLACES:
+            window.open(place)
+            name = re.sub(r"\W+", "-", place).strip("-") or "overview"
+            page.screenshot(path=folder / f"{name}-{width}-{theme}.png")
+
+
+def test_the_picture_that_the_docs_show(window: Window) -> None:
+    """A run that failed and undid itself. `make picture` puts it into docs."""
+    page = window.page
+    page.set_viewport_size({"width": 1280, "height": 1080})
+    window.open("/runs/mall-prod")
+    expect(page.locator("#timeline")).to_be_visible()
+    folder = ROOT / ("docs" if os.environ.get("HOLDFAST_PICTURES") else "work/pages")
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=folder / "dashboard.png")

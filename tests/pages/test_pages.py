@@ -1,0 +1,237 @@
+"""Every page, without a browser: it is there, it is strict, and what others wrote is shown as text."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+from holdfast.desk.views import VIEWS_MAX
+from holdfast.http.pages.places import PAGES
+from holdfast.http.table import TABLE
+from holdfast.namespaces import stored
+from holdfast.occasions import occasion_id
+from holdfast.queues import LimitKey, QueueKey
+from holdfast.wire.paths import path_of
+from tests.http import flows
+from tests.http.conftest import Asked, bearer, made_ask, made_occasion, made_token
+from tests.pages.hostile import HOSTILE
+
+assert flows.count.name  # what these servers know
+PLAIN = [route.path for route in PAGES if route.verb == "GET" and "{" not in route.path]
+
+
+def test_pages_are_in_the_one_table() -> None:
+    """With what one must be allowed to do. No page has the address of an API."""
+    assert all(route in TABLE for route in PAGES)
+    assert all(route.is_page for route in PAGES)
+    assert not [route.path for route in PAGES if route.path.startswith("/v1")]
+    paths = [(route.verb, route.path) for route in TABLE]
+    assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize("path", PLAIN)
+async def test_a_page_of_an_empty_store_says_what_to_do(lone: Asked, path: str) -> None:
+    """It is no error, and it comes with the strict policy."""
+    answer = await lone.get(path)
+    assert answer.status_code == 200, answer.text
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "require-trusted-types-for 'script'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert "HEAD" not in answer.text
+
+
+async def test_hostile_text_is_shown_as_text(quiet: Asked) -> None:
+    """In ids, tags, inputs, notes, holds and breakers: as text wherever it stands."""
+    made = await quiet.post(
+        "/v1/runs",
+        {"workflow": "shop.count", "input": {"a": 1, "note": HOSTILE}, "id": HOSTILE, "tags": {"x": HOSTILE}},
+    )
+    if made.status_code == 422:
+        made = await quiet.post(
+            "/v1/runs", {"workflow": "shop.count", "input": {"a": 1}, "id": HOSTILE, "tags": {"x": HOSTILE}}
+        )
+    assert made.status_code == 201, made.text
+    ref = made.json()["ref"]
+    assert (await quiet.post(f"/v1/runs/{ref}/hold", {"note": HOSTILE})).status_code == 200
+    assert (
+        await quiet.post("/v1/holds", {"scope": "dependency", "value": HOSTILE, "note": HOSTILE})
+    ).status_code == 201
+    opened = await quiet.post(f"/v1/breakers/{path_of(HOSTILE)}/open", {"note": HOSTILE})
+    assert opened.status_code == 200
+    places = ["/", "/runs", "/gates", "/audit", "/alerts", f"/runs/{ref}", f"/do/v1/runs/{ref}/cancel"]
+    places += [f"/runs/{ref}?view={view}" for view in ("data", "journal", "signals")]
+    places += ["/runs?error=%3Cscript%3Ealert(1)", "/find?q=%3Cscript%3E", "/start?workflow=%3Cscript%3E"]
+    for place in places:
+        text = (await quiet.get(place)).text
+        assert "<script>alert" not in text, place
+        assert "<img src=x" not in text, place
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in (await quiet.get(f"/runs/{ref}")).text
+
+
+async def test_hostile_text_about_limits_and_events_is_shown_as_text(quiet: Asked) -> None:
+    """In fair keys, limits, notes, types, sources, ids and subjects of events, values of occasions, hooks and views."""
+    limit, fair = stored("default", f"x:{HOSTILE}"), stored("default", HOSTILE)
+    keys = (LimitKey(limit, 5), LimitKey(stored("default", f"r:{HOSTILE}"), 5, per_s=60.0, burst=2))
+    await quiet.hf.store.queues.number_queues([QueueKey(fair, keys)])
+    ref = path_of(f"x:{HOSTILE}")
+    for path, body in (
+        (f"/v1/limits/{ref}", {"most": 2, "note": HOSTILE}),
+        ("/v1/fair", {"key": HOSTILE, "weight": 2, "note": HOSTILE}),
+        ("/v1/views", {"name": HOSTILE[:40], "query": f"error={quote(HOSTILE)}"}),
+    ):
+        assert (await quiet.post(path, body)).status_code == 200, path
+    await made_occasion(quiet.hf, "default", HOSTILE, "<script>alert(1)</script>")
+    occasion = path_of(occasion_id("report", HOSTILE))
+    event = {"specversion": "1.0", "type": "<script>alert(1)</script>", "source": HOSTILE, "id": HOSTILE}
+    sent = await quiet.post(
+        "/v1/events",
+        {**event, "subject": HOSTILE, "data": HOSTILE, "odd": HOSTILE},
+        headers={"Content-Type": "application/cloudevents+json"},
+    )
+    assert sent.status_code == 202, sent.text
+    dropped = await quiet.post(f"/v1/occasions/{occasion}/drop", {"note": HOSTILE})
+    assert dropped.status_code == 200, dropped.text
+    places = [
+        "/limits",
+        f"/limits/{ref}",
+        "/events",
+        f"/events/{path_of(HOSTILE)}/{path_of(HOSTILE)}",
+        "/triggers",
+    ]
+    places += [
+        f"/occasions/{occasion}",
+        f"/do/v1/limits/{ref}",
+        f"/do/v1/occasions/{occasion}/start",
+        "/runs",
+    ]
+    places += ["/events?type=%3Cscript%3Ealert(1)", f"/do/v1/fair?key={quote(HOSTILE)}"]
+    silent = []
+    for place in places:
+        answer = await quiet.get(place)
+        assert answer.status_code == 200, (place, answer.text)
+        assert "<script>alert" not in answer.text, place
+        assert "<img src=x" not in answer.text, place
+        if "&lt;script&gt;alert(1)" not in answer.text:
+            silent.append(place)
+    assert silent == [f"/do/v1/occasions/{occasion}/start"]  # it names parts, which code names
+
+
+async def test_a_view_is_kept_by_the_server(quiet: Asked) -> None:
+    """For whoever has saved it. What is no list of runs, has a long name, or is one too many is refused."""
+    for body, status in (
+        ({"name": "bad", "query": "state=failed&tag.region=eu"}, 200),
+        ({"name": "x", "query": "what=1"}, 422),
+        ({"name": "x", "query": "ü"}, 422),
+        ({"name": "x" * 41, "query": ""}, 422),
+        ({"name": "x", "query": "error=" + "x" * 2000}, 422),
+        ({"name": "  ", "query": ""}, 422),
+        ({"name": "x"}, 422),
+    ):
+        assert (await quiet.post("/v1/views", body)).status_code == status, body
+    assert (await quiet.get("/v1/views")).json()["items"] == [
+        {"name": "bad", "ref": "bad", "query": "state=failed&tag.region=eu"}
+    ]
+    text = (await quiet.get("/runs?state=failed&tag.region=eu")).text
+    assert (
+        '<a href="/runs?state=failed&amp;tag.region=eu" title="bad" aria-current="true"><span class="cut">bad</span></a>'
+        in text
+    )
+    viewer = bearer(await made_token(quiet.hf, "viewer"))
+    assert (await quiet.get("/v1/views", headers=viewer)).json()["items"] == []
+    for n in range(VIEWS_MAX):
+        made = await quiet.post("/v1/views", {"name": f"v{n}", "query": ""}, headers=viewer)
+        assert made.status_code == 200
+    more = await quiet.post("/v1/views", {"name": "more", "query": ""}, headers=viewer)
+    assert more.status_code == 409, more.text
+
+
+async def test_what_does_not_exist_says_so(quiet: Asked) -> None:
+    """With the status of the API, in words, as a page."""
+    answer = await quiet.get("/runs/nobody")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "pruned" in answer.text
+    assert (await quiet.get("/runs?state=no-state")).status_code == 422
+    assert (await quiet.get("/runs?cursor=x")).status_code == 400
+    assert (await quiet.get("/runs?what=x")).status_code == 422
+
+
+async def test_the_bar_becomes_an_address(quiet: Asked) -> None:
+    """What is typed is sent on to the address that says the same, and keeps what was chosen before."""
+    answer = await quiet.get("/runs", params={"q": "workflow:shop.count region=eu", "state": "held"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/runs?state=held&workflow=shop.count&tag.region=eu"
+
+
+async def test_a_run_is_started_by_the_form_that_its_type_makes(busy: Asked) -> None:
+    """What does not fit is said where it was typed, and nothing starts."""
+    page = await busy.get("/start?workflow=shop.count")
+    assert 'name="input.a"' in page.text
+    seal = re.search(r'name="seal" value="(\w+)"', page.text)
+    assert seal is not None
+    form = {"seal": seal[1], "workflow": "shop.count", "input.a": "1", "id": "by-form", "tags": "region=eu"}
+    wrong = await busy.client.post(
+        "/start", data=form | {"input.a": "one"}, headers={"Origin": "http://localhost"}
+    )
+    assert wrong.status_code == 422
+    assert "no number" in wrong.text
+    assert 'value="by-form"' in wrong.text
+    made = await busy.client.post("/start", data=form, headers={"Origin": "http://localhost"})
+    assert (made.status_code, made.headers["location"]) == (303, "/runs/by-form")
+    row = await busy.hf.store.reads.run("by-form")
+    assert row is not None
+    assert row.input.startswith(b'{"a":1')
+    assert row.tags == '{"region": "eu"}'
+
+
+async def test_the_overview_has_what_needs_a_person_with_its_move(quiet: Asked) -> None:
+    """A form for what opens a breaker, the page of an ask, and nothing for those who may not."""
+    await quiet.post("/v1/breakers/bank/open", {"note": "it is down"})
+    ask = await made_ask(quiet.hf, "default", "r1", "ours", "team:finance")
+    text = (await quiet.get("/")).text
+    assert "The breaker of bank is open" in text
+    assert 'href="/do/v1/breakers/bank/reset"' in text
+    assert f'href="/asks/{ask}"' in text
+    assert "no usual value yet" in text
+
+
+async def test_numbers_of_runs_follow_the_filter(quiet: Asked) -> None:
+    for n, region in enumerate(("eu", "eu", "us")):
+        await quiet.started("shop.count", input={"a": 1}, id=f"x-{n}", tags={"region": region})
+    await quiet.post("/v1/runs/x-0/hold")
+    everything, some = (await quiet.get("/runs")).text, (await quiet.get("/runs?tag.region=eu")).text
+    numbers = re.compile(
+        r">(?:All |pending |held )<span>([\d,+]+)</span>|(?:pending|held) <span>([\d,+]+)</span>"
+    )
+    assert [a or b for a, b in numbers.findall(everything)] == ["3", "1", "2"]
+    assert [a or b for a, b in numbers.findall(some)] == ["2", "1", "1"]
+
+
+async def test_why_has_links_and_its_moves_are_buttons(quiet: Asked) -> None:
+    """What a viewer may not do is no button."""
+    await quiet.started("shop.count", input={"a": 1}, id="x")
+    await quiet.post("/v1/runs/x/hold", {"note": "wait"})
+    text = (await quiet.get("/runs/x")).text
+    assert 'main-act" href="/do/v1/runs/x/release"' in text
+    assert 'href="/do/v1/runs/x/fork"' in text
+    viewer = bearer(await made_token(quiet.hf, "viewer"))
+    assert (await quiet.get("/v1/runs/x/why", headers=viewer)).json()["moves"][0]["allowed"] is False
+
+
+async def test_a_run_that_asks_somebody_leads_to_the_question(quiet: Asked) -> None:
+    ask = await made_ask(quiet.hf, "default", "r1", "ours", "team:finance")
+    (move,) = (await quiet.get("/v1/runs/r1/why")).json()["moves"]
+    assert (move["path"], move["allowed"]) == (f"/v1/asks/{ask}/answer", True)
+    assert f'href="/asks/{ask}">Answer…</a>' in (await quiet.get("/runs/r1")).text
+
+
+async def test_pages_have_the_numbers_of_what_waits_for_a_person(lone: Asked, quiet: Asked) -> None:
+    """A number stands beside the name of the page where it is dealt with, and none if nothing waits."""
+    assert "wait for a person" not in (await lone.get("/agents")).text
+    assert (await quiet.post("/v1/breakers/bank/open", {"note": "maintenance"})).status_code == 200
+    rail = (await quiet.get("/agents")).text.partition("<main")[0]
+    assert re.findall(r'>([^<>]*)<b class="(\w+)">(\d+)<', rail) == [("Breakers &amp; holds", "fail", "1")]

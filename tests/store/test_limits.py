@@ -1,0 +1,314 @@
+"""Limits: how much of one is in use is read from the rows that run, so nothing can leak, and it is exact across hosts."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.adaptation import LimitLook, Move
+from holdfast.model import BreakerState, StepState
+from holdfast.queues import LimitKey, Queue, QueueKey
+from holdfast.store import open_store
+from holdfast.store.answers import ClaimedStep
+from holdfast.store.database import StoreCall
+from holdfast.store.limits import LimitLoad
+from holdfast.store.operations import HandBack, RetryStep
+from holdfast.store.store import Store
+from holdfast.store.verbs import Verb
+from holdfast.store.walk import LimitState, Turns, room_of
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    B,
+    C,
+    begin,
+    call,
+    new_run,
+    number_lane,
+    reclaim,
+    report_of,
+)
+
+
+async def under(store: Store, *limits: LimitKey, fair: str = "") -> Queue:
+    (found,) = await store.queues.number_queues([QueueKey(fair, limits)])
+    return found
+
+
+async def wait(store: Store, where: Queue, number: int) -> str:
+    return await begin(store, *(call(n, queue=where) for n in range(1, number + 1)), run=new_run())
+
+
+async def claim(
+    store: Store, limit: int = 100, node: str = A, turns: Turns | None = None
+) -> list[ClaimedStep]:
+    return await store.agents.claim_steps(node, [1], limit, turns=turns or Turns())
+
+
+async def used(store: Store, queue: Queue) -> int:
+    """Return how much of the first limit of a queue is in use, by the rows."""
+
+    async def read(session: Any) -> Any:
+        return await session.rows(Verb.limit_rooms, [queue.limits[0][0]])
+
+    ((_, _, _, _, _, _, found, _, _),) = await store.database.look(StoreCall("test", (), (), {}), read)
+    return int(found)
+
+
+async def test_no_more_begin_than_a_limit_allows(store: Store) -> None:
+    """The others wait, and one begins for each that ends."""
+    queue = await under(store, LimitKey("stripe", 3))
+    await wait(store, queue, 10)
+    first = await claim(store)
+    assert len(first) == 3
+    assert await claim(store) == []
+    await store.batches.commit(A, [report_of(first[0])])
+    assert len(await claim(store)) == 1
+
+
+@pytest.mark.parametrize("how", ["report", "retry", "hand back", "reclaim"])
+async def test_every_end_of_an_attempt_frees_its_place(store: Store, how: str) -> None:
+    """Nothing is counted up or down. A row that no longer runs has no place, whatever became of it."""
+    queue = await under(store, LimitKey("stripe", 1))
+    await wait(store, queue, 2)
+    (taken,) = await claim(store, node=B)
+    assert await used(store, queue) == 1
+    if how == "report":
+        await store.batches.commit(B, [report_of(taken)])
+    elif how == "retry":
+        await store.batches.commit(B, [RetryStep(taken.run_id, taken.n, taken.fence, LONG_S, "failed", None)])
+    elif how == "hand back":
+        await store.batches.commit(B, [HandBack(taken.run_id, taken.n, taken.fence)])
+    else:
+        epoch = await store.leader.lead(A, LONG_S)
+        assert epoch is not None
+        await reclaim(store, B, epoch, "it is gone")
+    assert await used(store, queue) == 0
+    assert len(await claim(store)) == 1
+
+
+async def test_a_full_queue_hides_nobody(store: Store) -> None:
+    """However many wait under a full limit, others are found."""
+    full = await under(store, LimitKey("full", 1))
+    await wait(store, full, 200)
+    await claim(store)
+    free = await wait(store, await under(store, LimitKey("free", 5)), 5)
+    turns = Turns()
+    assert {one.run_id for one in await claim(store, turns=turns)} == {free}
+    assert turns.is_full
+
+
+async def test_weights_count(store: Store) -> None:
+    """A step of weight 3 takes three places. If there are fewer, it waits, and nobody of its queue passes it."""
+    heavy = await under(store, LimitKey("memory", 8, weight=3))
+    light = await under(store, LimitKey("memory", 8))
+    await wait(store, heavy, 5)
+    assert len(await claim(store)) == 2
+    assert await used(store, heavy) == 6
+    await wait(store, light, 9)
+    assert len(await claim(store)) == 2
+    assert await used(store, light) == 8
+
+
+async def test_three_limits_hold_at_once(store: Store) -> None:
+    """A step begins only if all of its limits have room. What the earlier ones of a claim took counts for the later."""
+    shared = LimitKey("all", 5)
+    queues = [
+        await under(store, shared, LimitKey(f"customer:{name}", 2), LimitKey("odd", 3), fair=name)
+        for name in ("a", "b", "c")
+    ]
+    for queue in queues:
+        await wait(store, queue, 10)
+    assert len(await claim(store)) == 3
+    assert await used(store, queues[0]) == 3
+
+
+async def test_a_rate_gives_a_burst_and_then_one_at_a_time(store: Store) -> None:
+    """Tokens come evenly. A claim without one says when there is one again."""
+    queue = await under(store, LimitKey("mail", 1, per_s=1000.0, burst=4))
+    await wait(store, queue, 10)
+    turns = Turns()
+    assert len(await claim(store, turns=turns)) == 4
+    now = await store.now()
+    assert await claim(store, turns=turns) == []
+    assert turns.again_at == pytest.approx(now + 1000, abs=30)
+
+
+def test_tokens_of_a_rate() -> None:
+    """100 a minute with a burst of 10: ten at once, then one every 0.6 seconds, and never more than ten in store."""
+    tat, begun = 0.0, []
+    for moment in range(1200):
+        now = 1000 + moment / 10
+        room = room_of(LimitState("rate", 100, 60.0, 10, tat, 0, now))
+        if room.left > 0:
+            begun += [now] * room.left
+            tat = max(tat, now) + room.left * 0.6
+    for at in begun:
+        assert sum(at <= one < at + 60 for one in begun) <= 110
+    assert sum(1060 <= one < 1120 for one in begun) in (99, 100, 101)
+
+
+async def test_a_lowered_limit_stops_nobody(store: Store) -> None:
+    """What runs goes on. Nothing begins until fewer run than the limit allows."""
+    queue = await under(store, LimitKey("stripe", 5))
+    await wait(store, queue, 10)
+    running = await claim(store)
+    await store.limits.set_limit("stripe", 2, "op", "they are slow")
+    assert await claim(store) == []
+    for one in running[:3]:
+        await store.batches.commit(A, [report_of(one)])
+    assert await claim(store) == []
+    await store.batches.commit(A, [report_of(running[3])])
+    assert len(await claim(store)) == 1
+
+
+async def test_what_an_operator_set_outlives_a_deployment(store: Store) -> None:
+    """The newest code is believed about its number, unless an operator has set one."""
+    await under(store, LimitKey("stripe", 5))
+    await under(store, LimitKey("stripe", 7))
+    assert (await store.limits.limit("stripe")).most == 7  # type: ignore[union-attr]
+    await store.limits.set_limit("stripe", 2, "op", "")
+    await under(store, LimitKey("stripe", 9))
+    row = await store.limits.limit("stripe")
+    assert row is not None
+    assert (row.most, row.declared) == (2, 9)
+    await store.limits.set_limit("stripe", None, "op", "")
+    row = await store.limits.limit("stripe")
+    assert row is not None
+    assert (row.most, row.is_set) == (9, False)
+
+
+async def test_a_limit_says_who_holds_it_and_who_waits(store: Store) -> None:
+    """The list has what is in use, and one limit has its holders and waiters, the oldest first."""
+    queue = await under(store, LimitKey("stripe", 2))
+    run_id = await wait(store, queue, 5)
+    await claim(store)
+    (row,) = await store.limits.limits(None)
+    assert (row.name, row.most, row.used, row.kind) == ("stripe", 2, 2, "limit")
+    seen = await store.limits.seen("stripe", 10)
+    assert seen is not None
+    assert [(one.run_id, one.n, one.weight) for one in seen.holders] == [(run_id, 1, 1), (run_id, 2, 1)]
+    assert [one.n for one in seen.waiters] == [3, 4, 5]
+
+
+async def test_limits_are_exact_between_claims_at_once(store_url: str, store: Store) -> None:
+    """Several claim at the same time, over connections of their own, and hand some back. Nobody ever sees more than the
+    limit running."""
+    queue = await under(store, LimitKey("stripe", 5))
+    await wait(store, queue, 60)
+    stop = asyncio.Event()
+
+    async def agent(node: str) -> None:
+        other = open_store(store_url, ENVIRONMENT)
+        await other.open()
+        turns = Turns()
+        try:
+            while not stop.is_set():
+                await asyncio.sleep(0.001)  # a claim of SQLite that finds nothing never lets others run
+                for one in await other.agents.claim_steps(node, [1], 4, turns=turns):
+                    await asyncio.sleep(0)
+                    op = HandBack(one.run_id, one.n, one.fence) if one.n % 3 else report_of(one)
+                    await other.batches.commit(node, [op])
+        finally:
+            await other.close()
+
+    agents = [asyncio.create_task(agent(node)) for node in (A, B, C)]
+    most = 0
+    for _ in range(150):
+        most = max(most, await used(store, queue))
+        await asyncio.sleep(0.002)
+    stop.set()
+    await asyncio.gather(*agents)
+    assert 1 <= most <= 5
+    assert await used(store, queue) == 0
+
+
+async def test_probes_are_under_limits_too(store: Store) -> None:
+    """While a breaker probes, its steps begin as probes, and no more of them than their limit allows."""
+    queue = await under(store, LimitKey("stripe", 1))
+    lane = await number_lane(store, "shop.charge")
+    await begin(store, *(call(n, queue=queue, lane=lane) for n in range(1, 5)))
+    await store.gates.force_breaker("shop.charge", BreakerState.OPEN, "op", "")
+    await store.gates.reset_breaker("shop.charge", "op", "")
+    found = await store.gates.claim_probes(A, "shop.charge", [lane], 10, turns=Turns())
+    assert len(found.steps) == 1
+    row = json.loads((await store.reads.steps(found.steps[0].run_id))[0].input or b"0")
+    assert row == [1]
+    assert (await store.reads.steps(found.steps[0].run_id))[0].state is StepState.RUNNING
+
+
+ADAPTIVE = LimitKey("stripe", 50, least=2)
+
+
+async def look(store: Store) -> LimitLook:
+    (found,) = await store.limits.adaptive_limits(LONG_S, 10)
+    return found
+
+
+async def test_an_adaptive_limit_begins_low_and_claims_read_its_number(store: Store) -> None:
+    """A new one begins with the tenth part of its ceiling. What is claimed under it says so."""
+    queue = await under(store, ADAPTIVE, LimitKey("plain", 100))
+    await wait(store, queue, 20)
+    found = await claim(store)
+    assert len(found) == 5
+    assert {one.adapts for one in found} == {(queue.limits[0][0],)}
+    assert {one.adapts for one in await claim_plainly(store)} == {()}
+
+
+async def claim_plainly(store: Store) -> list[ClaimedStep]:
+    await wait(store, await under(store, LimitKey("plain", 100)), 3)
+    return await claim(store)
+
+
+async def test_only_the_leader_moves_it_and_only_from_where_it_was(store: Store) -> None:
+    """A move names the number that it was decided from. An old epoch, another number, other code and an operator refuse it."""
+    queue = await under(store, ADAPTIVE)
+    id_ = queue.limits[0][0]
+    assert await store.limits.adaptive_limits(LONG_S, 10) == []
+    await store.limits.observe_limits([LimitLoad(id_, 3, 1, 0.5), LimitLoad(id_, 1, 0, 0.25)])
+    row = await look(store)
+    assert row == LimitLook(id_, "stripe", 5, 2, 50, None, 4, 1, 0.75, 0)
+    epoch = await store.leader.lead(A, LONG_S)
+    assert epoch is not None
+    assert await store.limits.move_limits(epoch + 1, [(row, Move(9, 0.2, "well"))]) == 0
+    assert await store.limits.move_limits(epoch, [(row, Move(9, 0.2, "well"))]) == 1
+    assert await store.limits.move_limits(epoch, [(row, Move(7, 0.2, "again"))]) == 0
+    seen = await store.limits.limit("stripe")
+    assert seen is not None
+    assert (seen.most, seen.moved, seen.is_adaptive, seen.least) == (9, "well", True, 2)
+    assert seen.moved_at is not None
+    row = await look(store)
+    assert row.usual_s == 0.2
+    await store.limits.set_limit("stripe", 1, "op", "")
+    assert await store.limits.adaptive_limits(LONG_S, 10) == []
+    assert await store.limits.move_limits(epoch, [(row, Move(8, 0.2, "no"))]) == 0
+    await store.limits.set_limit("stripe", None, "op", "")
+    assert (await look(store)).most == 2  # the floor
+
+
+async def test_new_code_keeps_the_number_within_its_bounds(store: Store) -> None:
+    """A lower ceiling and a higher floor count at once. Code that is not adaptive any more has its own number."""
+    queue = await under(store, ADAPTIVE)
+    await store.limits.observe_limits([LimitLoad(queue.limits[0][0], 1, 0, 0.1)])
+    await under(store, LimitKey("stripe", 4, least=2))
+    assert (await look(store)).most == 4
+    await under(store, LimitKey("stripe", 60, least=9))
+    assert (await look(store)).most == 9
+    await under(store, LimitKey("stripe", 60))
+    seen = await store.limits.limit("stripe")
+    assert seen is not None
+    assert (seen.most, seen.is_adaptive) == (60, False)
+    await under(store, ADAPTIVE)
+    assert (await look(store)).most == 5
+
+
+async def test_only_limits_of_its_namespace_are_reported(store: Store) -> None:
+    """What an agent behind a server reports about another namespace does not count."""
+    queue = await under(store, LimitKey("team//stripe", 50, least=1))
+    loads = [LimitLoad(queue.limits[0][0], 1, 0, 0.1)]
+    await store.limits.observe_limits(loads, "other")
+    assert await store.limits.adaptive_limits(LONG_S, 10) == []
+    await store.limits.observe_limits(loads, "team")
+    assert (await look(store)).ok == 1

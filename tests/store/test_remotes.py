@@ -1,0 +1,107 @@
+"""Nodes that reach the store through a server: what any server knows of them, and whose turn it is."""
+
+from __future__ import annotations
+
+from holdfast.model import StepState, TwinState
+from holdfast.store.claims import StepClaim
+from holdfast.store.remotes import NewTurn, RemoteNode, TurnBegun, TwinClaim
+from holdfast.store.store import Store
+from tests.store.made import LONG_S, A, begin, call, running_call, step
+
+R = "node-remote"
+OFFERS = '{"steps": ["shop.charge"]}'
+
+
+async def joined(store: Store, token: str = "token-1", secret: bytes = b"first") -> bytes | None:
+    return await store.remotes.register(R, ("host", 1, "agent", OFFERS, 10, LONG_S), token, secret)
+
+
+async def test_a_server_that_never_met_a_node_reads_all_about_it(store: Store) -> None:
+    """Its token, its secret, what it offers, and its newest turn that took something."""
+    assert await store.remotes.remote(R) is None
+    assert await joined(store) == b"first"
+    assert await joined(store, secret=b"second") == b"first", "it keeps the secret of its claims"
+    assert await joined(store, token="token-2") is None, "another token is another node"
+    assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", OFFERS, 0)
+    await begin(store, call(1))
+    claim = StepClaim(R, [1], 5)
+    taken = await store.remotes.claim(R, 3, [claim])
+    assert taken is not None
+    assert [(one.step.n, one.probe) for one in taken] == [(1, None)]
+    assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", OFFERS, 3)
+    await store.nodes.retire(R)
+    assert await store.remotes.remote(R) is None
+
+
+async def test_a_turn_takes_once_and_an_overtaken_one_nothing(store: Store) -> None:
+    """A request that is sent again, or arrives late, takes nothing. A turn that finds nothing may try again."""
+    await joined(store)
+    claim = StepClaim(R, [1], 1)
+    assert await store.remotes.claim(R, 2, [claim]) == []
+    run_id = await begin(store, call(1), call(2))
+    taken = await store.remotes.claim(R, 2, [claim])
+    assert taken is not None
+    assert len(taken) == 1
+    assert await store.remotes.claim(R, 2, [claim]) is None
+    assert await store.remotes.claim(R, 1, [claim]) is None
+    assert [(await step(store, run_id, n)).state for n in (1, 2)] == [StepState.RUNNING, StepState.READY]
+
+
+async def test_a_new_turn_hands_back_what_its_node_does_not_know_of(store: Store) -> None:
+    """The answer to a claim was lost. Claims of turns before this one take nothing any more; this one still may."""
+    await joined(store)
+    run_id = await begin(store, call(1), call(2))
+    claim = StepClaim(R, [1], 1)
+    assert await store.remotes.claim(R, 1, [claim])
+    (known,) = await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [(run_id, 1, 1)])])
+    assert known == TurnBegun(True)
+    (lost,) = await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [])])
+    assert lost == TurnBegun(True, handed_back=1)
+    assert (await step(store, run_id, 1)).state is StepState.READY
+    assert await store.remotes.claim(R, 3, [claim]) is None
+    assert await store.remotes.begin_turns([NewTurn(R, 3, LONG_S, [])]) == [
+        TurnBegun(True, is_overtaken=True)
+    ]
+    assert await store.remotes.claim(R, 4, [claim])
+    assert await store.remotes.begin_turns([NewTurn("nobody", 9, LONG_S, [])]) == [TurnBegun(False)]
+
+
+async def test_a_lease_is_only_shortened(store: Store) -> None:
+    """A connection that ends lets the lease end soon, and never later than it would have ended."""
+    await joined(store)
+
+    async def left_s(node: str) -> float:
+        (row,) = [one for one in await store.nodes.nodes() if one.id == node]
+        return row.lease_until - await store.now()
+
+    before = await left_s(R)
+    assert await store.remotes.shorten(R, 2 * LONG_S) in (0, 1)
+    assert await left_s(R) <= before
+    assert await store.remotes.shorten(R, 60.0) == 1
+    assert 0 < await left_s(R) <= 60
+    assert await store.remotes.shorten(A, 60.0) == 0, "it is no remote node"
+
+
+async def test_a_turn_takes_twins_first_and_then_nothing_else(store: Store) -> None:
+    """Twins belong to steps that are late. A turn that is overtaken takes none, and a twin that its node does not know of
+    ends, while its step goes on."""
+    await joined(store)
+    run_id = await begin(store, running_call(1), call(2))
+    epoch = await store.leader.lead(A, 60)
+    assert epoch is not None
+    before = await step(store, run_id, 1)
+    assert await store.twins.make_twins(epoch, [(run_id, 1, before.fence)])
+    steps, twins = [StepClaim(R, [1], 5)], [TwinClaim([1], 5)]
+    assert (await store.remotes.begin_turns([NewTurn(R, 3, LONG_S, [])]))[0].is_member
+    assert await store.remotes.claim(R, 2, steps, twins) is None
+    taken = await store.remotes.claim(R, 3, steps, twins)
+    assert taken is not None
+    assert [(one.step.n, one.step.attempt, one.is_twin) for one in taken] == [(1, before.attempt + 1, True)]
+    held = (run_id, 1, taken[0].step.fence)
+    for known, state in (([held], TwinState.RUNNING), ([], TwinState.FAILED)):
+        await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [], known)])
+        assert [one.state for one in await store.twins.twins(run_id)] == [state]
+    assert await step(store, run_id, 1) == before
+    taken = await store.remotes.claim(R, 5, steps, twins)
+    assert taken is not None
+    assert [(one.step.n, one.is_twin) for one in taken] == [(2, False)]
