@@ -73,7 +73,13 @@ def test_every_reading_command_prints_the_same(at_store: Cli, by_http: Cli) -> N
     by_http("cancel", "--prefix", "waits", "--dry-run")
     until(lambda: "paid" in at_store("why", "waits").out)
     for words in READS:
-        assert _still(by_http(*words, "--json").out) == _still(at_store(*words, "--json").out), words
+        seen: list[tuple[str, str]] = []
+        while len(seen) < 10 and not any(
+            through == direct for through, direct in seen
+        ):  # a node's figures change in between
+            seen.append((_still(by_http(*words, "--json").out), _still(at_store(*words, "--json").out)))
+        through, direct = seen[-1]
+        assert through == direct, words
 
 
 def test_every_acting_command_acts(at_store: Cli, by_http: Cli) -> None:
