@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,11 @@ from holdfast import codec
 from holdfast.errors import Gone, UnknownCallback
 from holdfast.model import Ending, StepRow, StepState
 from holdfast.store import open_store
-from holdfast.store.callbacks import GivenResult
+from holdfast.store.answers import Answer
+from holdfast.store.callbacks import CallbackFilter, GivenResult
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
-from tests.store.made import ENVIRONMENT, LONG_S, A, calls_back, new_run
+from tests.store.made import ENVIRONMENT, LONG_S, A, ask_step, begin, callback_steps, calls_back, new_run, report
 
 
 def given(output: bytes | None = b"7", error: str | None = None) -> GivenResult:
@@ -149,6 +151,102 @@ async def test_of_many_answers_at_once_one_counts(store: Store, store_url: str) 
             assert [b"%d" % value for value in taken] == [row.output]
         assert all(one is True or isinstance(one, Gone) for one in found[:6])
     await other.close()
+
+
+async def listed(store: Store, **where: Any) -> list[str]:
+    """Return the runs of the callbacks that wait."""
+    return [one.run_id for one in await store.callbacks.waiting_callbacks(CallbackFilter(**where))]
+
+
+async def test_a_list_has_exactly_the_callbacks_that_wait(store: Store) -> None:
+    """With a time and without one, the oldest first. Those that were answered, have expired or were given up are not in it,
+    and neither is any other step that waits."""
+    runs = {name: new_run(name) for name in ("endless", "timed", "answered", "expired", "dropped")}
+    for name, run in runs.items():
+        await calls_back(store, run=run, expires_s={"endless": None, "expired": 0.0}.get(name, LONG_S))
+    await begin(store, ask_step())
+    await store.callbacks.answer("answered", 2, given())
+    epoch = await store.leader.lead(A, 60.0)
+    assert epoch is not None
+    assert await store.callbacks.expire_callbacks(epoch, 10) == 1
+    await store.batches.commit(A, [Hop("dropped", 1, dropped=[2])])
+    assert await listed(store) == ["endless", "timed"]
+    assert await listed(store, namespace="default") == ["endless", "timed"]
+
+
+async def test_a_list_says_since_when_and_until_when_a_callback_waits(store: Store) -> None:
+    """It waits since its request was made. While nobody has made it, there is no such time."""
+    request, waits = callback_steps(1, LONG_S)
+    request.state, waits.attempts_max = StepState.RUNNING, 3
+    run = await begin(store, request, waits)
+    (before,) = await store.callbacks.waiting_callbacks(CallbackFilter())
+    assert (before.request, before.requested_at, before.complete_by) == (StepState.RUNNING, None, None)
+    assert await store.batches.commit(A, [report(run, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run, 1, begun_waits=[2])]) == [Answer.ACCEPTED]
+    asked, row = await store.reads.steps(run)
+    (found,) = await store.callbacks.waiting_callbacks(CallbackFilter())
+    assert (found.request, found.requested_at) == (StepState.SUCCEEDED, asked.finished_at)
+    assert (found.complete_by, found.timeout_s, found.attempts_max) == (row.complete_by, LONG_S, 3)
+    assert (found.run_id, found.n, found.key, found.name) == (run, 2, "pay-1", "shop.pay")
+    assert (found.namespace, found.workflow, found.issued_at) == ("default", "shop.order", row.issued_at)
+
+
+async def test_a_list_of_callbacks_stops_at_the_wall(store: Store) -> None:
+    """A namespace has its own and no others, also if the id of a run of another one is bare, as those of old runs are."""
+    await calls_back(store, run=new_run("ours"))
+    await calls_back(store, run=new_run("acme//theirs", namespace="acme", workflow="acme//shop.order"))
+    await calls_back(store, run=new_run("old", namespace="acme", workflow="acme//shop.order"))
+    assert await listed(store, namespace="default") == ["ours"]
+    assert await listed(store, namespace="acme") == ["acme//theirs"]
+    assert await listed(store, namespace="nobody") == []
+    assert await listed(store) == ["ours", "acme//theirs"]
+
+
+async def test_pages_of_callbacks_neither_repeat_nor_leave_out_any(store: Store) -> None:
+    """Also if many were issued in one commit, and so at one time, in one run or in several, in all namespaces."""
+    expected = set()
+    for number in range(4):
+        space = "acme" if number % 2 else "default"
+        name = f"{'acme//' if number % 2 else ''}run-{number}"
+        steps = [one for n in range(1, 11, 2) for one in callback_steps(n)]
+        await begin(store, *steps, run=new_run(name, namespace=space))
+        expected |= {(name, n) for n in range(2, 11, 2)}
+    for namespace, wanted in (
+        (None, expected),
+        ("acme", {one for one in expected if one[0].startswith("acme")}),
+    ):
+        where, seen = CallbackFilter(namespace=namespace, limit=3), list[tuple[str, int]]()
+        while page := await store.callbacks.waiting_callbacks(where):
+            assert len(page) <= 3
+            seen += [(one.run_id, one.n) for one in page]
+            where.after = page[-1].place
+        assert len(seen) == len(wanted)
+        assert set(seen) == wanted
+    where, numbers = CallbackFilter(limit=2), list[int]()
+    while page := await store.callbacks.waiting_callbacks_of("run-0", where):
+        numbers += [one.n for one in page]
+        where.after = page[-1].place
+    assert numbers == [2, 4, 6, 8, 10]
+
+
+async def test_callbacks_are_listed_by_workflow_and_step(store: Store) -> None:
+    """By the whole name, or by the last part of it."""
+    await calls_back(store, run=new_run("a"))
+    await calls_back(store, run=new_run("b", workflow="shop.refund"))
+    await calls_back(store, run=new_run("acme//c", namespace="acme", workflow="acme//shop.refund"))
+    for name, found in (
+        ("shop.refund", ["b"]),
+        ("refund", ["b"]),
+        ("fund", []),
+        ("acme//shop.refund", []),
+    ):
+        assert await listed(store, namespace="default", workflow=name) == found
+    assert await listed(store, namespace="acme", workflow="shop.refund") == ["acme//c"]
+    for name, found in (("shop.pay", ["a", "b"]), ("pay", ["a", "b"]), ("ay", []), ("shop.charge", [])):
+        assert await listed(store, namespace="default", step=name) == found
+    where = CallbackFilter(step="charge")
+    assert await store.callbacks.waiting_callbacks_of("a", where) == []
+    assert await store.callbacks.waiting_callbacks_of("nobody", CallbackFilter()) == []
 
 
 async def test_a_setting_holds_for_all(store: Store) -> None:

@@ -49,6 +49,11 @@ INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, ended_at)
 SELECT 'r' || i, 1, 'won', 1, 1, clock_timestamp() FROM generate_series(1, 20000) i;
 ANALYZE holdfast.runs, holdfast.steps, holdfast.twins;
 """
+CALLBACKS = """
+INSERT INTO holdfast.steps (run_id, n, state, kind, key, name, ready_at, issued_at)
+SELECT 'r' || i, 2, 'waiting', 'callback', 'c', 's', clock_timestamp(), clock_timestamp() FROM generate_series(1, 20000) i;
+ANALYZE holdfast.steps;
+"""
 ALLOWED = {
     "runs_pkey",
     "steps_pkey",
@@ -335,6 +340,32 @@ async def test_what_is_due_is_found_by_index(
     plan = planned(session, STATEMENTS[verb])
     assert "Sort" not in plan, plan
     assert set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+)", plan)) == indexes, plan
+
+
+@pytest.mark.parametrize("size", ["empty", "many"])
+@pytest.mark.parametrize(
+    ("verb", "index", "bounds"),
+    [
+        ("waiting_callbacks", "steps_called", r"CASE .*ROW\(issued_at, run_id, n\) > ROW"),
+        ("waiting_callbacks_of", "steps_pkey", r"run_id = .*n > "),
+    ],
+)
+async def test_a_list_of_callbacks_reads_a_range_of_an_index(
+    session: psycopg.Connection, size: str, verb: str, index: str, bounds: str
+) -> None:
+    """However many callbacks wait, a page reads its own rows, in their order, and one run and one request for each."""
+    if size == "many":
+        session.execute(MANY.encode())
+        session.execute(CALLBACKS.encode())
+    else:
+        session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
+        session.execute("SET enable_bitmapscan = off")
+    plan = planned(session, STATEMENTS[verb])
+    assert re.search(rf"using {index} on steps c .*\n *Index Cond: .*{bounds}", plan), plan
+    assert "Sort" not in plan, plan
+    found = set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+)", plan))
+    assert found == {index, "runs_pkey", "steps_pkey"}, plan
+    assert "Seq Scan" not in plan, plan
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,8 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("old_event_takers", "event_takers_received (received_at<?)"),
         ("triggers_of", "triggers_origin (origin=?)"),
         ("events_of_type", "events_type (namespace=? AND type=?)"),
+        ("waiting_callbacks", "steps_called (<expr>=? AND (issued_at,run_id,n)>(?,?,?))"),
+        ("waiting_callbacks_of", "sqlite_autoindex_steps_1 (run_id=? AND n>?)"),
         ("outrun_step", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("landmarks", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],

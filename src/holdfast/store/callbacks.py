@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast import codec
 from holdfast.access.callbacks import callback_path
 from holdfast.actor import entry
 from holdfast.errors import Gone, StepTimeout, UnknownCallback
 from holdfast.model import Ending, StepState
-from holdfast.store.database import Part, Session, leading, look, statement, transaction
+from holdfast.store.database import Part, Row, Session, leading, long_look, look, statement, transaction
 from holdfast.store.settings import PUBLIC_URL
 from holdfast.store.signing_keys import FIRST
 from holdfast.store.verbs import Verb
@@ -31,6 +33,66 @@ class GivenResult(NamedTuple):
     @property
     def state(self) -> StepState:
         return StepState.SUCCEEDED if self.error is None else StepState.FAILED
+
+
+class CallbackFilter(msgspec.Struct, kw_only=True):
+    """Which callbacks are meant. A callback must fit everything that is given."""
+
+    namespace: str | None = None
+    """None: all namespaces."""
+    workflow: str | None = None
+    step: str | None = None
+    """The names of the workflow and of the step, or the last parts of them."""
+    after: tuple[float, str, int] = (0.0, "", 0)
+    """A cursor: `place` of the last one that the caller has seen."""
+    limit: int = 50
+
+
+class WaitingCallback(NamedTuple):
+    """A callback that waits."""
+
+    run_id: str
+    n: int
+    key: str
+    name: str
+    namespace: str
+    workflow: str
+    issued_at: float
+    request: StepState | None
+    """The state of the step that asks for it. None if there is none: somebody wrote to the database by hand."""
+    requested_at: float | None
+    """When that step ended. None: nobody has made the request yet."""
+    complete_by: float | None
+    timeout_s: float | None
+    attempts_max: int
+    """How often it may be asked for."""
+
+    @property
+    def place(self) -> tuple[float, str, int]:
+        return self.issued_at, self.run_id, self.n
+
+
+class CallbackReads(Part):
+    @long_look
+    async def waiting_callbacks(self, session: Session, where: CallbackFilter) -> list[WaitingCallback]:
+        """Return callbacks that wait, oldest first. The whole store is read one namespace at a time, from one index range
+        each."""
+        spaces = [where.namespace]
+        if where.namespace is None:
+            spaces = [row[0] for row in await session.rows(Verb.namespaces)]
+        found: list[WaitingCallback] = []
+        for space in spaces:
+            asked = (where.workflow, where.step, where.limit, space, *where.after)
+            found += [_waiting(row) for row in await session.rows(Verb.waiting_callbacks, *asked)]
+        return sorted(found, key=lambda one: one.place)[: where.limit]
+
+    @look
+    async def waiting_callbacks_of(
+        self, session: Session, run_id: str, where: CallbackFilter
+    ) -> list[WaitingCallback]:
+        """Return callbacks that a run waits for, in the order of its steps. Of the cursor, only the number of the step counts."""
+        asked = (where.workflow, where.step, where.limit, run_id, where.after[2])
+        return [_waiting(row) for row in await session.rows(Verb.waiting_callbacks_of, *asked)]
 
 
 class AgentCallbacks(Part):
@@ -76,7 +138,7 @@ class LeaderCallbacks(Part):
         return len(found)
 
 
-class Callbacks(AgentCallbacks, LeaderCallbacks):
+class Callbacks(CallbackReads, AgentCallbacks, LeaderCallbacks):
     @transaction
     async def answer(self, session: Session, run_id: str, n: int, given: GivenResult) -> bool:
         """End the callback `n` of a run. False if it had the same answer before. Raise UnknownCallback if there is none, and
@@ -115,6 +177,11 @@ class Callbacks(AgentCallbacks, LeaderCallbacks):
         await session.run(Verb.extend_callback, run_id, n, fence)
         until: float | None = (await session.row(Verb.lock_callback, run_id, n) or row)[2]
         return until
+
+
+def _waiting(row: Row) -> WaitingCallback:
+    found = WaitingCallback(*row)
+    return found._replace(request=None if found.request is None else StepState(found.request))
 
 
 async def _is_over(session: Session, complete_by: float | None) -> bool:

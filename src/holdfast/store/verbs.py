@@ -524,6 +524,8 @@ class Verb(StrEnum):
     extend_callback = auto()
     overdue_callbacks = auto()
     next_callback = auto()
+    waiting_callbacks = auto()
+    waiting_callbacks_of = auto()
 
     # settings.sql
     setting = auto()
