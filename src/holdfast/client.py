@@ -500,7 +500,7 @@ class Holdfast:
 
     @property
     def callbacks(self) -> Callbacks:
-        """Callbacks: end them in place of the other system."""
+        """Callbacks: list those that wait, and end them in place of the other system."""
         from holdfast.desk.callbacks import Callbacks  # noqa: PLC0415  few programs need it
 
         return Callbacks(lambda: self.desk.callbacks, self.who)

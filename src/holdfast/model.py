@@ -1339,6 +1339,11 @@ def call_key(key: str) -> str:
     return rest.partition(":")[2].partition(":")[2] if rest.startswith(CALLBACK_PREFIX) else rest
 
 
+def callback_number(key: str) -> int:
+    """Return how often a call had been asked for when the callback with this key was issued, with that time."""
+    return int(key.partition("#")[2].partition(":")[0]) if key.startswith(CALLBACK_PREFIX) else 1
+
+
 def undo_key(key: str, number: int = 1) -> str:
     """Return the key of the `number`-th try to undo the step with this key. No key of a step begins with `#`, so no two
     of these are the same."""

@@ -1,4 +1,4 @@
-"""`holdfast callback`, as people and scripts use it."""
+"""`holdfast callbacks` and `holdfast callback`, as people and scripts use it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,21 @@ def test_a_callback_is_explained_and_answered_by_hand(cli: Cli) -> None:
         assert "charge" in cli("show", "c1").out
         for command in ("why", "show", "logs"):
             assert address.rpartition("/")[2] not in cli(command, "c1").out
+        for options in ([], ["--json"]):
+            listed = cli("callbacks", *options).out
+            assert address.rpartition("/")[2] not in listed
+            assert "https://" not in listed
+        assert sorted(one["run"] for one in cli("callbacks", "--json").json) == ["c1", "c2"]
+        (one,) = cli("callbacks", "--run", "c2", "--json").json
+        assert (one["key"], one["step"], one["workflow"]) == ("charge", "app.charge", "app.pays")
+        assert (one["number"], one["expires_at"]) == (1, None)
+        assert one["since"] is not None
+        lines = cli("callbacks", "--workflow", "pays", "--step", "charge").out.splitlines()
+        assert {line.partition(" has been waiting for ")[0] for line in lines} == {"c1 charge", "c2 charge"}
+        assert all(line.endswith(", step app.charge of app.pays") for line in lines)
+        short = cli("callbacks", "--limit", "1")
+        assert (len(short.out.splitlines()), "--limit lists more" in short.errors) == (1, True)
+        assert cli("callbacks", "--step", "refund").out == "no callback is waited for\n"
         assert "output: expected" in cli("callback", "c1", "--data", '"x"', code=2).errors
         assert "give the result with --data" in cli("callback", "c1", code=2).errors
         taken = cli("callback", "c1", "charge", "--data", "7", "--note", "they phoned")
@@ -47,6 +62,7 @@ def test_a_callback_is_explained_and_answered_by_hand(cli: Cli) -> None:
         until(lambda: cli("show", "c2", "--json").json["state"] == "failed", process)
         assert "CardDeclined: no money" in cli("why", "c2").out
         until(lambda: cli("show", "c1", "--json").json["state"] == "succeeded", process)
+        assert cli("callbacks", "--json").json == []
     finally:
         process.terminate()
         process.wait(30)

@@ -239,7 +239,7 @@ class Matrix:
         if api == "/v1/holds/release" and target == OWN:
             await gates.add_hold(HoldScope.NAMESPACE, target, "test", "")
         run_id = await self._target(target) if "{run}" in route.path or "ended" in route.path else ""
-        if route.path == f"{RUN_ROUTE}/callback":
+        if api == f"{RUN_ROUTE}/callback":
             run_id = await self._calling(target, anew=asker.has_all)
         if asker.has_all or (
             "{run}" not in route.path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast.access.signed_texts import signed
 from holdfast.model import StepState
+from holdfast.wire.cursors import cursor_text, filter_digest
 from tests.http.conftest import Asked, bearer, made_callback, made_token
 
 FORGED = 3000
@@ -161,6 +163,92 @@ async def test_operators_answer_by_the_run(quiet: Asked) -> None:
     (entry,) = [one for one in await quiet.hf.store.reads.journal("by-hand") if one.verb == "answer"]
     assert "they phoned" in entry.note
     assert entry.actor not in {"", "callback"}
+
+
+async def test_callbacks_that_wait_are_listed_without_their_addresses(quiet: Asked) -> None:
+    """Each with its run, its step, since when and until when. What was answered is not in the list, and whoever reads it
+    cannot end anything by it."""
+    path = await made_callback(quiet.hf, "default", "pays", 600.0)
+    other = await made_callback(quiet.hf, "default", "odd/id ü")
+    answer = await quiet.get("/v1/callbacks")
+    pays, odd = answer.json()["items"]
+    row = await row_of(quiet, "pays")
+    assert (pays["run"], pays["run_ref"], pays["n"], pays["key"]) == ("pays", "pays", 2, "pay-1")
+    assert (pays["step"], pays["workflow"], pays["namespace"]) == ("shop.pay", "shop.pay", "default")
+    assert datetime.fromisoformat(pays["issued_at"]).timestamp() == pytest.approx(row.issued_at)
+    assert datetime.fromisoformat(pays["expires_at"]).timestamp() == pytest.approx(row.complete_by)
+    assert (pays["since"], pays["expires_s"], pays["number"], pays["of"]) == (None, 600.0, 1, 1)
+    assert (odd["run"], odd["expires_at"], odd["expires_s"]) == ("odd/id ü", None, None)
+    assert (await quiet.get(f"/v1/runs/{odd['run_ref']}")).json()["id"] == odd["run"]
+    for address in (path, other):
+        for part in address.rpartition("/")[2].split("."):
+            assert part not in answer.text or len(part) < 10
+    await send(quiet, path, {"output": 7})
+    assert [one["run"] for one in (await quiet.get("/v1/callbacks")).json()["items"]] == ["odd/id ü"]
+
+
+async def test_a_list_of_callbacks_is_filtered_and_paged(quiet: Asked) -> None:
+    """By run, workflow and step. A cursor belongs to its list, and what is no cursor is refused."""
+    for n in range(5):
+        await made_callback(quiet.hf, "default", f"run {n}")
+
+    async def runs(query: str) -> list[str]:
+        return [one["run"] for one in (await quiet.get(f"/v1/callbacks{query}")).json()["items"]]
+
+    expected = [f"run {n}" for n in range(5)]
+    assert await runs("") == expected
+    assert await runs("?workflow=pay&step=shop.pay") == expected
+    assert await runs("?run=run%203") == ["run 3"]
+    for query in ("?run=nobody", "?workflow=count", "?step=ay", "?run=run%203&step=x"):
+        assert await runs(query) == [], query
+    seen: list[str] = []
+    cursors: list[str] = []
+    query = "?limit=2"
+    while True:
+        page = (await quiet.get(f"/v1/callbacks{query}")).json()
+        seen += [one["run"] for one in page["items"]]
+        if page["next"] is None:
+            break
+        cursors.append(page["next"])
+        query = f"?limit=2&cursor={page['next']}"
+    assert (seen, len(cursors)) == (expected, 2)
+    digest = filter_digest([None, None, None, "default"])
+    assert (await quiet.get(f"/v1/callbacks?cursor={cursor_text(0.0, 'run 0 2', digest)}")).status_code == 200
+    made_up = [
+        cursor_text(0.0, f"run{n}", digest)
+        for n in ("", " ", " -1", " x", " ²", " 2147483648", " " + "9" * 99)
+    ]
+    for cursor in (*made_up, "x", f"{cursors[0]}x"):
+        refused = await quiet.get(f"/v1/callbacks?cursor={cursor}")
+        assert (refused.status_code, refused.json().get("place")) == (400, "?cursor"), (cursor, refused.text)
+    assert (await quiet.get(f"/v1/callbacks?step=pay&cursor={cursors[0]}")).status_code == 400
+    assert (await quiet.get(f"/v1/callbacks?step={'x' * 5000}")).json()["place"] == "?step"
+    for query in ("?limit=0", "?limit=201", "?limit=x", "?who=me"):
+        assert (await quiet.get(f"/v1/callbacks{query}")).status_code == 422, query
+
+
+async def test_a_list_of_callbacks_has_those_of_ones_own_namespace(quiet: Asked) -> None:
+    """Names are bare there. A run of another namespace is none, also if it is named."""
+    await made_callback(quiet.hf, "acme", "theirs")
+    await made_callback(quiet.hf, "default", "ours")
+    token = await made_token(quiet.hf, "viewer", "acme")
+    own = bearer(token)
+    (found,) = (await quiet.get("/v1/callbacks", headers=own)).json()["items"]
+    assert (found["run"], found["workflow"], found["step"], found["namespace"]) == (
+        "theirs",
+        "shop.pay",
+        "shop.pay",
+        "acme",
+    )
+    for query in ("?run=theirs", "?workflow=shop.pay", "?step=shop.pay"):
+        assert len((await quiet.get(f"/v1/callbacks{query}", headers=own)).json()["items"]) == 1
+    for name in ("ours", "default//ours"):
+        answer = await quiet.get(f"/v1/callbacks?run={name}", headers=own)
+        assert answer.json() == {"items": [], "next": None}
+    everything = bearer(await made_token(quiet.hf, "viewer", "*"))
+    for namespace, run in (("acme", "theirs"), ("default", "ours")):
+        answer = await quiet.get("/v1/callbacks", headers={**everything, "Holdfast-Namespace": namespace})
+        assert [one["run"] for one in answer.json()["items"]] == [run]
 
 
 async def test_an_address_of_another_namespace_names_its_own_run(quiet: Asked) -> None:

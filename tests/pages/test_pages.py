@@ -8,15 +8,19 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.desk.views import VIEWS_MAX
+from holdfast.http.pages.callbacks import LIST
 from holdfast.http.pages.places import PAGES
 from holdfast.http.table import TABLE
+from holdfast.model import StepState
 from holdfast.namespaces import stored
 from holdfast.occasions import occasion_id
 from holdfast.queues import LimitKey, QueueKey
+from holdfast.store.answers import Answer
 from holdfast.wire.paths import path_of
 from tests.http import flows
-from tests.http.conftest import Asked, bearer, made_ask, made_occasion, made_token
+from tests.http.conftest import Asked, bearer, made_ask, made_callback, made_occasion, made_token
 from tests.pages.hostile import HOSTILE
+from tests.store.made import A, begin, callback_steps, join, new_run, report
 
 assert flows.count.name  # what these servers know
 PLAIN = [route.path for route in PAGES if route.verb == "GET" and "{" not in route.path]
@@ -118,6 +122,48 @@ async def test_hostile_text_about_limits_and_events_is_shown_as_text(quiet: Aske
         if "&lt;script&gt;alert(1)" not in answer.text:
             silent.append(place)
     assert silent == [f"/do/v1/occasions/{occasion}/start"]  # it names parts, which code names
+
+
+async def test_callbacks_that_wait_are_on_a_page(quiet: Asked) -> None:
+    """The oldest first, as text, page by page, without addresses. An operator answers for the other system from there."""
+    assert "No callback is waited for" in (await quiet.get("/callbacks")).text
+    address = await made_callback(quiet.hf, "default", HOSTILE, 600.0)
+    for n in range(LIST):
+        await made_callback(quiet.hf, "default", f"pays-{n}")
+    await made_callback(quiet.hf, "acme", "theirs")
+    text = (await quiet.get("/callbacks")).text
+    assert f"{LIST} calls or more wait for another system" in text
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert address.rpartition("/")[2] not in text
+    assert (f"pays-{LIST - 2}<" in text, f"pays-{LIST - 1}<" in text, "theirs" in text) == (
+        True,
+        False,
+        False,
+    )
+    (after,) = re.findall(r'href="(/callbacks\?cursor=[^"]*)" rel="next"', text)
+    last = (await quiet.get(after)).text
+    assert (f"pays-{LIST - 1}<" in last, "pays-0<" in last, 'rel="next"' in last) == (True, False, False)
+    assert "51 calls" not in last
+    assert f"{LIST} calls or more" in (await quiet.get("/callbacks?step=pay")).text
+    assert "No such callback" in (await quiet.get("/callbacks?step=%3Cscript%3Ealert(1)")).text
+    assert "theirs" in (await quiet.get("/callbacks?namespace=acme")).text
+    form = await quiet.get("/do/v1/runs/pays-0/callback?step=pay-1")
+    assert 'value="pay-1"' in form.text
+    assert "holdfast callback pays-0 STEP --data JSON" in form.text
+
+
+async def test_a_run_that_waits_for_another_system_leads_to_the_form(quiet: Asked) -> None:
+    """What moves the run is a button, and behind it is a form."""
+    store, (request, waits) = quiet.hf.store, callback_steps()
+    request.state = StepState.RUNNING
+    await join(store)
+    await begin(store, request, waits, run=new_run("pays", workflow="shop.pay", input=b"{}"))
+    assert await store.batches.commit(A, [report("pays", 1, 1)]) == [Answer.ACCEPTED]
+    text = (await quiet.get("/runs/pays")).text
+    moves = re.findall(r'href="(/do/[^"]*)"[^>]*>Answer for it…<', text)
+    assert moves == ["/do/v1/runs/pays/callback?step=pay-1"]
+    assert (await quiet.get(moves[0])).status_code == 200
 
 
 async def test_a_view_is_kept_by_the_server(quiet: Asked) -> None:

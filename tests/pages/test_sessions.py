@@ -12,7 +12,7 @@ import pytest
 from holdfast.access import Role
 from holdfast.queues import LimitKey, QueueKey
 from tests.http import flows
-from tests.http.conftest import Asked, asking, bearer, made_occasion, made_token
+from tests.http.conftest import Asked, asking, bearer, made_callback, made_occasion, made_token
 
 assert flows.count.name  # what these servers know
 ORIGIN = {"Origin": "http://localhost"}
@@ -194,23 +194,25 @@ async def test_roles_decide_what_is_shown_and_what_is_accepted(quiet: Asked) -> 
     assert "needs one of admin" in refused.text
 
 
-async def test_a_viewer_changes_no_limit_and_ends_no_occasion(quiet: Asked) -> None:
+async def test_a_viewer_changes_no_limit_and_ends_no_occasion_or_callback(quiet: Asked) -> None:
     """No button, and a form that is sent all the same is refused; so is an operator's without its seal. Views are their own."""
     operator, viewer = await signed_in(quiet, Role.OPERATOR), await signed_in(quiet, Role.VIEWER)
     await quiet.hf.store.queues.number_queues([QueueKey("", (LimitKey("bank", 5),))])
     occasion = await made_occasion(quiet.hf, "default", "d1")
+    await made_callback(quiet.hf, "default", "pays")
     acts = {
         "/do/v1/limits/bank": {"most": "1"},
         "/do/v1/fair": {"key": "acme", "weight": "2"},
         f"/do/v1/occasions/{occasion}/start": {"note": "now"},
         f"/do/v1/occasions/{occasion}/drop": {"note": "no"},
+        "/do/v1/runs/pays/callback": {"output": "7", "step": "pay-1", "note": "they phoned"},
     }
     for path, fields in acts.items():
         assert (await viewer.get(path)).status_code == 403, path
         assert (await viewer.post(path, {"seal": viewer.seal, **fields})).status_code == 403, path
         assert (await operator.post(path, fields)).status_code == 403, path
         assert (await operator.post(path, {"seal": viewer.seal, **fields})).status_code == 403, path
-    for path in ("/limits", "/limits/bank", "/triggers", f"/occasions/{occasion}", "/events"):
+    for path in ("/callbacks", "/limits", "/limits/bank", "/triggers", f"/occasions/{occasion}", "/events"):
         assert "/do/" in (await operator.get(path)).text or path == "/events"
         assert "/do/" not in (await viewer.get(path)).text
     assert (await quiet.hf.store.occasions.occasions("default"))[0].row.state == "open"

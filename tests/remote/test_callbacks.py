@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, InvalidInput, here, step, workflow
+from holdfast.desk.callbacks import LIST_MAX
 from holdfast.errors import Gone, UnknownRun
 from holdfast.store.settings import PUBLIC_URL
 from tests.http.conftest import FAST, bearer, made_callback, made_token
@@ -84,6 +85,24 @@ async def test_an_agent_in_another_language_finds_it_in_the_claim(at: Served) ->
         reported = await client.post(f"/v1/agents/{agent}/report", json={"reports": [report]})
         assert reported.json() == {"answers": ["accepted"]}
     assert await run.result(timeout=30) == 7
+
+
+async def test_callbacks_are_listed_through_a_server(remote: Holdfast, busy: Served) -> None:
+    """The same ones with the same values as on the store, however many pages that takes."""
+    runs = [f"run-{n:03}" for n in range(LIST_MAX + 5)]
+    for run in runs:
+        await made_callback(busy.hf, "default", run, 600.0)
+    found = await remote.callbacks.list(limit=1000)
+    assert [one.run for one in found] == runs
+    assert found == await busy.hf.callbacks.list(limit=1000)
+    assert [one.run for one in await remote.callbacks.list(limit=3)] == runs[:3]
+    assert [one.run for one in await remote.callbacks.list(run="run-007")] == ["run-007"]
+    assert len(await remote.callbacks.list(workflow="pay", step="shop.pay")) == LIST_MAX
+    for hf in (remote, busy.hf):
+        assert await hf.callbacks.list(run="nobody") == []
+        assert await hf.callbacks.list(step="charge") == []
+        with pytest.raises(InvalidInput, match="NUL"):
+            await hf.callbacks.list(step="\0")
 
 
 async def test_operators_answer_through_a_server(remote: Holdfast, busy: Served) -> None:

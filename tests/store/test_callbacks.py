@@ -15,7 +15,17 @@ from holdfast.store.answers import Answer
 from holdfast.store.callbacks import CallbackFilter, GivenResult
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
-from tests.store.made import ENVIRONMENT, LONG_S, A, ask_step, begin, callback_steps, calls_back, new_run, report
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    ask_step,
+    begin,
+    callback_steps,
+    calls_back,
+    new_run,
+    report,
+)
 
 
 def given(output: bytes | None = b"7", error: str | None = None) -> GivenResult:

@@ -66,6 +66,7 @@ SECTIONS = {
         "acts": ("acts", "List acts on many runs, and carry out, follow or stop one."),
         "asks": ("asks", "List questions to people, show one, or hand it over."),
         "answer": ("asks", "Answer a question to people."),
+        "callbacks": ("callbacks", "List the callbacks that wait, the oldest first."),
         "callback": ("callbacks", "End a callback in place of the other system."),
         "limits": (
             "limits",

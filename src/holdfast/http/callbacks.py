@@ -1,10 +1,13 @@
-"""Other systems end callbacks at addresses that only they have. Operators end them by the run's id."""
+"""Other systems end callbacks at addresses that only they have. Operators end them by the run's id. A list has no addresses."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Annotated, cast
 
-from holdfast.desk.callbacks import LocalCallbackDesk
+import msgspec
+from msgspec import Meta
+
+from holdfast.desk.callbacks import LIST_MAX, CallbacksAsked, LocalCallbackDesk
 from holdfast.errors import InvalidInput
 from holdfast.http.call import Call, Given
 from holdfast.http.reader import demand_media_type, read_body
@@ -12,6 +15,28 @@ from holdfast.http.refusals import Refusal
 from holdfast.wire import requests
 
 GONE = {410: "another answer came first, or nobody waits for it any more"}
+
+
+class CallbacksQuery(msgspec.Struct):
+    run: str | None = None
+    workflow: str | None = None
+    step: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 50
+
+
+async def callbacks(call: Call) -> Given:
+    query: CallbacksQuery = call.query
+    where = CallbacksAsked(
+        run=query.run, workflow=query.workflow, step=query.step, cursor=query.cursor, limit=query.limit
+    )
+    try:
+        return Given(await call.desk.callbacks.list(call.who, where))
+    except InvalidInput as wrong:
+        place, _, words = str(wrong).partition(": ")
+        if place == "cursor":
+            raise Refusal("malformed", words, place="?cursor") from None
+        raise Refusal("invalid", str(wrong), place=f"?{place}") from None
 
 
 def _addressed(call: Call) -> LocalCallbackDesk:

@@ -151,6 +151,8 @@ ROUTES: tuple[Route, ...] = (
           size=Size.PAYLOAD),
     Route("POST", "/v1/asks/{ask}/delegate", Act.ANSWER, "Hand one's place over to somebody else", asks.delegate, answers.Ask,
           requests.Delegate),
+    Route("GET", "/v1/callbacks", Act.READ, "List the callbacks that wait, the oldest first, without their addresses",
+          callbacks.callbacks, answers.Callbacks, query=callbacks.CallbacksQuery),
     Route("POST", "/v1/callbacks/{token}", None, "Take the result of a call that another system was asked for, once",
           callbacks.receive, answers.CalledBack, raw=("application/json",), statuses={200: "taken", **callbacks.GONE},
           size=Size.PAYLOAD),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.access import Identity
+from holdfast.desk.callbacks import CallbacksAsked
 from holdfast.errors import UnknownRun
 from holdfast.remote.transport import Transport
 from holdfast.wire import answers, requests
@@ -16,6 +17,11 @@ class RemoteCallbackDesk:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    async def list(self, who: Identity, where: CallbacksAsked) -> answers.Callbacks:
+        return await self._transport.get(
+            who, "/v1/callbacks", answers.Callbacks, msgspec.structs.asdict(where)
+        )
 
     async def answer(
         self, who: Identity, run: str, step: str | None, result: requests.CallbackResult, note: str = ""

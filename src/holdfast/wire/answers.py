@@ -813,6 +813,39 @@ class AskAnswered(msgspec.Struct):
     """False if the same answer was given before."""
 
 
+class Callback(msgspec.Struct, kw_only=True):
+    """A callback that waits. Its address stands in no answer: whoever has it may end the call."""
+
+    namespace: str
+    run: str
+    run_ref: str
+    """The run's id as it stands in a path."""
+    workflow: str
+    n: int
+    """The step that waits."""
+    key: str
+    step: str
+    """The name of the step that asked for it."""
+    issued_at: datetime
+    """When the run called that step."""
+    since: datetime | None
+    """When the request was made, by which the other system has the address. None: nobody has made it yet."""
+    expires_at: datetime | None
+    """None if it never expires, or if its time has not begun."""
+    expires_s: float | None
+    """For how long it waits. None: as long as its run does."""
+    number: int
+    """How often it was asked for, with this time."""
+    of: int
+    """How often it may be asked for in all. Only one that expires is asked for again."""
+
+
+class Callbacks(msgspec.Struct):
+    items: list[Callback]
+    next: str | None = None
+    """The cursor of the next page. None on the last one."""
+
+
 class CalledBack(msgspec.Struct):
     """What came of a callback."""
 

@@ -198,6 +198,12 @@ DEEDS: tuple[Deed, ...] = (
          "holdfast signal {run} NAME --data JSON", "/runs/{run}",
          (Field("name", "Name", is_required=True), Field("data", "Data", "json", "JSON", "null"),
           Field("key", "Key", hint="the same key again is the same signal; empty: none")), ready=_signalled),
+    Deed(f"{R}/callback", "End a callback of {run}?", "The call ends with this result, or with this error. If the other system answers "
+         "later, it is refused.", "Answer for it", "holdfast callback {run} STEP --data JSON",
+         "/runs/{run}",
+         (Field("output", "Result", "json", "JSON, as the step returns it"),
+          Field("error", "Or an error", "json", "{\"message\": \"no money\", \"type\": \"CardDeclined\"}"),
+          Field("step", "Step", hint="its key; empty: the only callback that the run waits for"), NOTE), is_grave=True),
     Deed(f"{R}/fork", "Fork {run}", "A new run starts from what this one recorded. It executes again everything from the "
          "chosen step on, and never undoes what it did not do. This run is not changed.", "Start the fork",
          "holdfast fork {run} --from STEP --input JSON", "/runs/{run}",
