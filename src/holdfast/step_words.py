@@ -16,6 +16,8 @@ from holdfast.model import DEADLINE, Attempt, Ending, RunRow, RunState, StepKind
 
 BROKEN = "$broken"
 """The member under which text that is no JSON is shown."""
+UNKNOWN_WAIT = "waits to begin"
+"""What a list says of something that may wait for an agent, or a scheduler, or for room under a limit. `why` says which."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -134,7 +136,8 @@ def _ready(step: StepRow, now: float) -> str:
 
 def waits_for(steps: Sequence[StepRow], now: float, gate: Callable[[StepRow], str] | None = None) -> str:
     """Say in a few words what an open run waits for: the step that is nearest to moving on, and how many others are
-    open. A step in quarantine comes first. `gate` says what keeps a step from beginning; empty if nothing does."""
+    open. A step in quarantine comes first. `gate` says what keeps a step from beginning, such as a hold or a limit; empty if
+    nothing does."""
     live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
     if not live:
         return ""
@@ -179,10 +182,12 @@ def in_short(
     now: float,
     eta: Eta | None = None,
     gate: Callable[[StepRow], str] | None = None,
+    limit: str = "",
 ) -> str:
-    """Say in a few words how a run ended, or what it waits for. `steps` are its open steps."""
+    """Say in a few words how a run ended, or what it waits for. `steps` are its open steps, and `limit` says what keeps the run
+    itself from beginning; empty if nothing does."""
     return " · ".join(
-        part for part in (*_in_short(run, steps, now, eta, gate), promise(run, now, eta)) if part
+        part for part in (*_in_short(run, steps, now, eta, gate, limit), promise(run, now, eta)) if part
     )
 
 
@@ -198,9 +203,12 @@ def _in_short(
     now: float,
     eta: Eta | None,
     gate: Callable[[StepRow], str] | None,
+    limit: str,
 ) -> tuple[str, ...]:
     if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
         return ("" if run.state is RunState.SUCCEEDED else failure(run),)
     if run.state is RunState.PENDING:
-        return ("waits for a scheduler",)
+        if run.begin_at is not None and run.begin_at > now:
+            return (f"begins in {span(run.begin_at - now)}",)
+        return (limit or "waits for a scheduler",)
     return progress_words(run.progress), waits_for(steps, now, gate), left(eta)

@@ -8,7 +8,11 @@ import re
 import msgspec
 
 from holdfast import Retry, here, step, workflow
+from holdfast.queues import LimitKey, Queue, QueueKey
+from holdfast.store.walk import Turns
+from holdfast.supervisor.facts import QUEUES_MAX
 from tests.http.conftest import Asked, asking, bearer, made_ask, made_token
+from tests.store.made import A, begin, call, join, new_run, number_lane, start
 
 
 @step
@@ -185,6 +189,55 @@ async def test_a_run_that_backs_off_can_be_tried_now(busy: Asked) -> None:
     (row,) = (await busy.get("/v1/runs?words=true")).json()["items"]
     assert "refuse attempt 2 of" in row["words"]
     assert (await busy.get("/v1/runs")).json()["items"][0]["words"] is None
+
+
+async def test_a_list_of_runs_says_which_limit_has_no_room(quiet: Asked) -> None:
+    """And not that an agent or a scheduler is waited for. Beyond the limits that were read, it says neither."""
+    store = quiet.hf.store
+    await join(store)
+    lane = await number_lane(store, "shop.charge")
+
+    async def queue(*limits: LimitKey, fair: str = "") -> Queue:
+        return (await store.queues.number_queues([QueueKey(fair, limits)]))[0]
+
+    async def waits(run: str, where: Queue | None) -> None:
+        await begin(store, call(lane=lane, queue=where), run=new_run(run))
+
+    async def words() -> dict[str, str]:
+        return {
+            one["id"]: one["words"]
+            for one in (await quiet.get("/v1/runs?words=true&limit=200")).json()["items"]
+        }
+
+    mail = await queue(LimitKey("mail", 1, per_s=3600.0, burst=1))
+    for run in ("mail-1", "mail-2"):
+        await waits(run, mail)
+    (begun,) = await store.agents.claim_steps(A, [lane], 10, turns=Turns())
+    bank, rooms = await queue(LimitKey("bank", 1)), await queue(LimitKey("rooms", 1))
+    await waits("charges", bank)
+    await waits("fair", await queue(fair="acme"))
+    await waits("plain", None)
+    await start(store, new_run("enters", queue=rooms))
+    await start(store, new_run("ready"))
+    later = {"workflow": "shop.count", "input": {"a": 1}, "id": "later", "begin_in_s": 7200}
+    assert (await quiet.post("/v1/runs", later)).status_code == 201
+    assert (await words())["charges"] == "charge#1 waits for an agent"  # there is room
+    for limit in ("bank", "rooms"):
+        await store.limits.set_limit(limit, 0, "test", "")
+    found = await words()
+    (left,) = {"mail-1", "mail-2"} - {begun.run_id}
+    assert found[left] == "charge#1 waits for its turn under mail"
+    assert found["charges"] == "charge#1 waits for a place under bank"
+    assert found["enters"] == "waits for a place under rooms"
+    assert found["fair"] == found["plain"] == "charge#1 waits for an agent"
+    assert found["ready"] == "waits for a scheduler"
+    assert re.fullmatch(r"begins in (1\.9|2\.0|2|119|120) (h|min)", found["later"]), found["later"]
+    for n in range(QUEUES_MAX + 1):
+        await waits(f"many-{n}", await queue(LimitKey(f"limit-{n:02}", 1)))
+        await store.limits.set_limit(f"limit-{n:02}", 0, "test", "")
+    found = await words()
+    assert found["many-0"] == "charge#1 waits for a place under limit-00"
+    assert found[f"many-{QUEUES_MAX}"] == "charge#1 waits to begin"
 
 
 async def test_what_needs_a_person_is_listed_with_its_move(quiet: Asked) -> None:

@@ -15,7 +15,7 @@ from holdfast.durations import Eta
 from holdfast.errors import Forbidden
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Breaker, Hold, Lane, RunRow, RunState, StepRow
-from holdfast.step_words import in_short
+from holdfast.step_words import UNKNOWN_WAIT, in_short
 from holdfast.supervisor.why import gate_in_short, gate_of
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -116,9 +116,11 @@ class GateFacts(NamedTuple):
     holds: Sequence[Hold]
     breakers: Sequence[Breaker]
 
-    def words(self, run: RunRow, step: StepRow) -> str:
+    def words(self, run: RunRow, now: float, step: StepRow) -> str:
         gate = gate_of(step, run, *self)
-        return "" if gate is None else gate_in_short(gate)
+        if gate is not None:
+            return gate_in_short(gate)
+        return "" if step.ready_at > now else UNKNOWN_WAIT  # a server does not say under which limits it is
 
 
 async def _gate_facts(hf: Holdfast) -> GateFacts:
@@ -134,10 +136,10 @@ async def _gate_facts(hf: Holdfast) -> GateFacts:
 async def _in_short(hf: Holdfast, run: RunRow, now: float, eta: Eta | None, gates: GateFacts) -> str:
     """Say in a few words how the run ended, or what it waits for."""
     if run.state in RUN_ENDED or run.state not in {RunState.RUNNING, RunState.UNDOING}:
-        return in_short(run, (), now)
+        return in_short(run, (), now, limit=UNKNOWN_WAIT)
     steps = await hf.desk.runs.steps(hf.who, run.id, 0, LOOK_INTO_STEPS)
     if len(steps) < LOOK_INTO_STEPS:
-        return in_short(run, steps, now, eta, partial(gates.words, run))
+        return in_short(run, steps, now, eta, partial(gates.words, run, now))
     parts = (wording.progress_words(run.progress), f"{LOOK_INTO_STEPS}+ steps", wording.left(eta))
     return " · ".join(part for part in parts if part)
 

@@ -42,14 +42,15 @@ from holdfast.model import (
     StepState,
 )
 from holdfast.namespaces import BETWEEN, shown, shown_row, shown_text, stored
-from holdfast.step_words import in_short, step_state
+from holdfast.step_words import UNKNOWN_WAIT, in_short, step_state
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
+from holdfast.supervisor.facts import QUEUES_MAX
 from holdfast.supervisor.moves import Move, moves
 from holdfast.supervisor.outlook import outlook
 from holdfast.supervisor.phrases import command, counted, place
 from holdfast.supervisor.said import Part
-from holdfast.supervisor.why import explained, gate_in_short, gate_of
+from holdfast.supervisor.why import explained, full_limit, gate_in_short, gate_of, limit_in_short
 from holdfast.timeline import Only, Sources, Timeline, drawn
 from holdfast.timeline.bars import Gated
 from holdfast.wire.paths import path_of
@@ -350,19 +351,44 @@ class LocalOverview:
         lanes: list[Lane] = []
         holds: list[Hold] = []
         breakers: list[Breaker] = []
-        if any(step.state is StepState.READY for rows in steps.values() for step in rows):
+        ready = [step for rows in steps.values() for step in rows if step.state is StepState.READY]
+        if ready:
             holds, breakers = await store.gates.holds(), await store.gates.breakers()
             lanes = await store.agents.lanes() if holds or breakers else []
+        queues = {step.queue for step in ready} | {run.queue for run in runs if run.state is RunState.PENDING}
+        limits = {
+            queue: full_limit(await store.limits.of_queue(queue))
+            for queue in sorted(one for one in queues if one > 0)[:QUEUES_MAX]
+        }
         now = await store.now()
+
+        def limited(queue: int) -> str:
+            """Say which limit has no room for what is in a queue. Beyond the queues that were read nobody knows, and then it
+            must not be said that somebody else is waited for."""
+            if queue <= 0:
+                return ""
+            if queue not in limits:
+                return UNKNOWN_WAIT
+            full = limits[queue]
+            return "" if full is None else limit_in_short(full)
 
         def gate(run: RunRow, step: StepRow) -> str:
             row = msgspec.structs.replace(step, name=stored(namespace, step.name))
             code = msgspec.structs.replace(run, workflow=stored(namespace, run.workflow))
             closed = gate_of(row, code, lanes, holds, breakers)
-            return "" if closed is None else shown_text(namespace, gate_in_short(closed))
+            if closed is not None:
+                return shown_text(namespace, gate_in_short(closed))
+            return "" if step.ready_at > now else limited(step.queue)
 
         return {
-            run.id: in_short(run, steps.get(run.id, ()), now, etas.get(run.id), partial(gate, run))
+            run.id: in_short(
+                run,
+                steps.get(run.id, ()),
+                now,
+                etas.get(run.id),
+                partial(gate, run),
+                limited(run.queue) if run.state is RunState.PENDING else "",
+            )
             for run in runs
         }
 

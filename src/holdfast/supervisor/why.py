@@ -467,19 +467,36 @@ def _in_quarantine(step: StepRow, facts: Facts) -> str:
 
 def limit_words(queue: int, facts: Facts) -> str | None:
     """Say which limit keeps what waits in a queue from beginning. None if no limit does."""
-    for row in facts.limits.get(queue, ()):
-        name = bare(row.name)
-        shows = command("limits", name)
-        if row.kind == "limit" and row.used >= row.most:
-            return f"a place under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
-        if row.kind == "rate":
-            room = row.room
-            if room.left <= 0:
-                when = (
-                    "" if room.again_at is None else f": the next one may in {ago(room.again_at - row.now)}"
-                )
-                return f"its turn under the rate {name}{when}; {shows} says more"
-    return None
+    row = full_limit(facts.limits.get(queue, ()))
+    if row is None:
+        return None
+    name = bare(row.name)
+    shows = command("limits", name)
+    if row.kind == "limit":
+        return (
+            f"a place under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
+        )
+    again_at = row.room.again_at
+    when = "" if again_at is None else f": the next one may in {ago(again_at - row.now)}"
+    return f"its turn under the rate {name}{when}; {shows} says more"
+
+
+def full_limit(limits: Sequence[LimitRow]) -> LimitRow | None:
+    """Return the first of the limits and rates of a queue that has no room. None if all have."""
+    return next(
+        (
+            row
+            for row in limits
+            if (row.kind == "limit" and row.used >= row.most) or (row.kind == "rate" and row.room.left <= 0)
+        ),
+        None,
+    )
+
+
+def limit_in_short(row: LimitRow) -> str:
+    """Say in a few words what has no room, for a list of runs."""
+    name = bare(row.name)
+    return f"waits for a place under {name}" if row.kind == "limit" else f"waits for its turn under {name}"
 
 
 def _moved(row: LimitRow) -> str:
