@@ -71,6 +71,32 @@ class TestWhatIsUndone:
         assert plan.all() == ([["undo:a"]] if undone else [])
         assert plan.how == ("undone" if undone else "failed")
 
+    def test_what_a_saga_tries_to_undo_is_waited_for_however_its_step_ended(self) -> None:
+        """A saga gave a step up and asked for its undo. The step's failure came afterwards. What is older waits for that undo,
+        and an undo that gives up is left to an operator."""
+        steps = [
+            effect(1, "a", after_seq=0, delivered_seq=1),
+            effect(2, "b", after_seq=1, delivered_seq=2, state=StepState.FAILED, error=NO),
+            step_of(
+                3,
+                undo_key("b"),
+                state=StepState.READY,
+                after_seq=2,
+                delivered_seq=None,
+                input=undo_input(b'{"x":1}', None, "b"),
+            ),
+        ]
+        plan = planned(*steps)
+        plan.commit()
+        assert plan.asked == []
+        plan.succeed("undo:b")
+        assert plan.asked == [["undo:a"]]
+        plan = planned(*steps)
+        plan.commit()
+        plan.fail("undo:b")
+        plan.succeed("undo:a")
+        assert plan.how == "stuck"
+
     def test_the_undo_gets_the_recorded_result_and_arguments(self) -> None:
         """They are made from the recorded bytes. The result is null when nobody knows it."""
         plan = planned(

@@ -364,17 +364,14 @@ class Undoing:
     def _plan(self, steps: Sequence[StepRow]) -> None:
         """Note what the run may have done. `_restart` puts it in order."""
         kept = max(self.run.kept_n, self.run.base_n)
-        tried = {
-            undone_key(row.key)[0]
-            for row in steps
-            if row.kind is StepKind.CHILD and row.key.startswith(UNDO_PREFIX)
-        }
+        tried = {undone_key(row.key)[0] for row in steps if row.key.startswith(UNDO_PREFIX)}
         answers = {row.key: row for row in steps if row.kind is StepKind.CALLBACK}
         for row in steps:
             if row.n <= kept or row.key.startswith(UNDO_PREFIX):
                 continue
             if row.kind is not StepKind.CHILD:
-                leaf = self._leaf(row, answers.get(row.key.removeprefix(REQUEST_PREFIX)))
+                answer = answers.get(row.key.removeprefix(REQUEST_PREFIX))
+                leaf = self._leaf(row, answer, tried=row.key in tried)
             elif row.n in self._children or row.key in tried:
                 leaf = self._child_leaf(row)
             else:
@@ -394,9 +391,11 @@ class Undoing:
             return leaf
         return leaf if row.state is StepState.SUCCEEDED or row.delivered_seq == 0 else None
 
-    def _leaf(self, row: StepRow, answer: StepRow | None) -> _Leaf | None:
+    def _leaf(self, row: StepRow, answer: StepRow | None, *, tried: bool) -> _Leaf | None:
         """Return the effect that a step may have had. None if it had none, or if there is no undo for it. `answer` is the
-        callback, if the step is the request for one: what it said counts, if it said anything."""
+        callback, if the step is the request for one: what it said counts, if it said anything. What was `tried` to be undone
+        counts, however the step ended: a saga gave the step up before its failure came, and what is older waits for that undo.
+        """
         lane = self._lanes.get(row.lane)
         if row.kind is StepKind.UNDO:
             leaf = _Leaf(row, undo=row.name, span=instant(row.after_seq, row.n))
@@ -406,7 +405,7 @@ class Undoing:
             row.kind is not StepKind.CALL
             or lane is None
             or lane.undo is None
-            or not _may_have_been_done(row, lane.undo, answer)
+            or not (tried or _may_have_been_done(row, lane.undo, answer))
         ):
             return None
         said = row if answer is None else answer

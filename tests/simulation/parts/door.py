@@ -151,7 +151,9 @@ def I56_only_its_agent_lengthens_a_lease(checker: Checker, commit: Commit) -> It
     for table, _, after in commit.changes:
         if table == "nodes" and after is not None and after.id in door.agents and after.retired_at is None:
             turns = {one.node: one.turn for one in commit.asked.get("turns", ())}
-            yield from door.lengthened(after.id, after.lease_until, commit.verb, turns.get(after.id))
+            yield from door.lengthened(
+                after.id, after.lease_until, commit.verb, turns.get(after.id), commit.process
+            )
     if commit.verb == "reclaim":
         node = checker.nodes.get(commit.asked["node"])
         if node is not None and node.id in door.agents and node.retired_at is None:
@@ -535,14 +537,19 @@ class Door(Part):
             for wrong in self.lengthened(node, simulation.checker.nodes[node].lease_until, "renew"):
                 simulation.broke(f"I56_only_its_agent_lengthens_a_lease: {wrong}")
 
-    def lengthened(self, node: str, until: float, verb: str, turn: int | None = None) -> Iterator[str]:
-        """Yield what is wrong if this lease got longer. Each request of its agent stands for one renewal."""
+    def lengthened(
+        self, node: str, until: float, verb: str, turn: int | None = None, server: Process | None = None
+    ) -> Iterator[str]:
+        """Yield what is wrong if this lease got longer. Each request of its agent stands for one renewal, by the server that it
+        came to."""
         before = self._until.get(node)
         self._until[node] = until
         if before is None or until <= before:
             return
         served = SERVED.get()  # turns are begun for many requests at once
         for exchange in self.exchanges if turn is not None else () if served is None else (served,):
+            if turn is not None and exchange.server is not server:
+                continue  # the same turn was sent to another server, too
             if exchange.renewals and exchange.turn == turn and self._speaks_for(exchange, node, verb):
                 exchange.renewals -= 1
                 return
