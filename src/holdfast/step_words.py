@@ -147,6 +147,9 @@ def waits_for(steps: Sequence[StepRow], now: float, gate: Callable[[StepRow], st
     if first.state is StepState.READY and first.kind is StepKind.CALL and not first.quarantined:
         gated = gate(first) if gate is not None else ""
         words = gated or (words if first.ready_at > now else "waits for an agent")
+    elif words.startswith(("for ", "another ")):
+        # Beside the state `waiting` these words are enough. Here they need their verb.
+        words = f"waits {words}"
     more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
     return f"{first.key}{f' {words}' if words else ''}{more}"
 

@@ -97,7 +97,7 @@ def test_ps_is_a_table_for_people(seen_lite: Cli) -> None:
     assert "○ pending" in lines["later"]
     assert "for a scheduler" in lines["later"]
     assert "Stop: no such thing" in lines["broken"]
-    assert "50% half way · paid for signal 'paid'" in lines["open"]
+    assert "50% half way · paid waits for signal 'paid'" in lines["open"]
     assert "✓ succeeded" in lines["done"]
 
 
