@@ -69,6 +69,8 @@ EXCEPTIONS = {
     "delegate": "writes rows that nothing else writes; the same",
     "next_callback": "reads one time; tests/store/test_callbacks.py, on both stores",
     "expire_callbacks": "ends waiting steps that the model does not have; the same",
+    "waiting_callbacks": "lists them; the same",
+    "waiting_callbacks_of": "the same",
     "extend": "the same",
     "address": "reads a setting and the signing keys; tests/roles/test_callbacks.py, on both stores",
     "setting": "reads one row; tests/store/test_callbacks.py, on both stores",

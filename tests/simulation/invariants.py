@@ -1047,7 +1047,12 @@ def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
     if commit.retried:
         owned = {(run.parent_id, run.parent_n) for _, _, run in commit.runs if run is not None}
         # A child that a saga has undone stays with the run that undid it.
-        had = {(run.parent_id, run.parent_n) for run in checker.runs.values() if run.state != "undone"}
+        # One that was removed was so old that its parent is about to be removed, too.
+        had = {
+            (run.parent_id, run.parent_n)
+            for run in checker.runs.values()
+            if run.state != "undone" and run.id not in checker.world.pruned
+        }
         parents = {run.id: run.retry_of for _, _, run in commit.runs if run is not None and run.retry_of}
         for _, before, after in commit.steps:
             if before is None and after is not None and after.run_id in parents:

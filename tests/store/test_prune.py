@@ -1,5 +1,6 @@
 """Retention: runs that ended long ago are removed, in batches that leave no orphans. Open runs stay."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from holdfast.model import NewSignal, Outcome, RunState
@@ -34,13 +35,23 @@ async def prune(
     epoch: int | None = None,
     state: str = "succeeded",
     before: float | None = None,
+    failed_before: float | None = None,
+    kept: Sequence[str] = (),
     after: tuple[float, str] = BEGINNING,
     runs_max: int = 100,
     rows_max: int = 1000,
 ) -> Pruned:
     before = ENVIRONMENT.now() + 60 if before is None else before
     return await store.retention.prune(
-        epoch, actor="tester", state=state, before=before, after=after, runs_max=runs_max, rows_max=rows_max
+        epoch,
+        actor="tester",
+        state=state,
+        before=before,
+        after=after,
+        runs_max=runs_max,
+        rows_max=rows_max,
+        failed_before=failed_before,
+        kept=kept,
     )
 
 
@@ -150,6 +161,21 @@ async def test_children_go_before_their_parent_and_not_while_a_run_above_is_open
         removed.append([await store.reads.run(run_id) is None for run_id in family])
         assert await broken(store) == set()
     assert removed == [[False, False, True], [False, True, True], [True, True, True]]
+
+
+async def test_children_stay_with_a_parent_that_can_be_retried(store: Store) -> None:
+    """The retry keeps the results of children that succeeded. If it fails, it must undo them."""
+    parent = await begin(store, child(1))
+    below = await begin(store, run=new_run(parent_id=parent, parent_n=1))
+    await store.batches.commit(A, [Hop(below, 1, close=closing(parent_id=parent, parent_n=1))])
+    close = closing(RunState.FAILED, at=ENVIRONMENT.now())
+    await store.batches.commit(A, [Hop(parent, 1, outcomes=[delivered(1, 1)], close=close)])
+    assert (await prune(store, kept=["failed"])).runs == 0
+    assert (await prune(store, kept=["failed"], state="failed")).runs == 0
+    assert (await prune(store, failed_before=ENVIRONMENT.now() - 60)).runs == 0
+    assert (await prune(store, kept=["cancelled", "succeeded", "undone"])).runs == 1
+    assert (await prune(store, state="failed")).runs == 1
+    assert [await store.reads.run(run_id) for run_id in (below, parent)] == [None, None]
 
 
 async def test_a_stuck_run_is_open(store: Store) -> None:

@@ -50,8 +50,8 @@ def prune(older_s: float, states: tuple[str, ...], dry_run: bool, store: str, as
     holdfast prune --older-than 30d --state succeeded
 
     Their steps, attempts, signals and journal are removed with them, in small batches, while other runs go on. A run is
-    removed after its children, and never while a run above it is open. A run that was removed can be started again
-    under the same id.
+    removed after its children. It is never removed while a run above it is open, or did not succeed and stays. A run
+    that was removed can be started again under the same id.
     """
     removed, rows = run_quickly(_prune(older_s, states or tuple(ENDED), dry_run, store))
     if as_json:
@@ -91,6 +91,7 @@ async def _round(hf: Holdfast, states: tuple[str, ...], before: float) -> tuple[
                 after=after,
                 runs_max=RUNS_MAX,
                 rows_max=DEFAULT.prune_rows_max,
+                kept=[state for state in ENDED if state not in states],
                 namespace=hf.namespace,
             )
             runs, rows, after = runs + done.runs, rows + done.rows, done.after

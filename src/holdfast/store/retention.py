@@ -3,6 +3,8 @@ hundred rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.actor import entry
 from holdfast.store.answers import Pruned
 from holdfast.store.database import LEADER, Part, Session, leading, long_look, transaction
@@ -38,12 +40,17 @@ class Retention(Part):
         after: tuple[float, str],
         runs_max: int,
         rows_max: int,
+        failed_before: float | None = None,
+        kept: Sequence[str] = (),
         namespace: str | None = None,
     ) -> Pruned:
         """Remove one batch of old runs, with their steps, attempts, logs, signals and journal.
 
         It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It
         removes those that have no children, that no step has joined, and that no open run may still undo or go on from.
+        What a run that did not succeed may have to undo after a retry stays as long as that run does. It stays if it
+        ended in one of the states `kept`, or not before `failed_before`, which is `before` if it is not given.
+
         It stops after about `rows_max` rows. Nothing is removed if the epoch is over. An operator has no epoch, and may
         prune one namespace.
         """
@@ -57,6 +64,8 @@ class Retention(Part):
             after=after,
             runs_max=runs_max,
             rows_max=rows_max,
+            failed_before=before if failed_before is None else failed_before,
+            kept=kept,
             namespace=namespace,
         )
 
@@ -72,14 +81,17 @@ class Retention(Part):
         after: tuple[float, str],
         runs_max: int,
         rows_max: int,
-        namespace: str | None = None,
+        failed_before: float,
+        kept: Sequence[str],
+        namespace: str | None,
     ) -> Pruned:
         if epoch is not None and await session.row(Verb.leads, LEADER, epoch) is None:
             return Pruned(0, 0, None)
         await session.by_index()
         old = await session.rows(Verb.old_runs, state, before, *after, runs_max, namespace)
         last = (old[-1][1], old[-1][0]) if len(old) == runs_max else None
-        wanted = [row[0] for row in await session.rows(Verb.prunable, [row[0] for row in old])]
+        asked = ([row[0] for row in old], failed_before, list(kept))
+        wanted = [row[0] for row in await session.rows(Verb.prunable, *asked)]
         joined = {row[0] for row in await session.rows(Verb.joined, wanted)}
         wanted = [run_id for run_id in wanted if run_id not in joined]
         if not wanted:

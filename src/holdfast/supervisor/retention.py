@@ -61,6 +61,8 @@ class Pruning:
                 after=after,
                 runs_max=RUNS_MAX,
                 rows_max=self._config.prune_rows_max,
+                failed_before=now - self._keeps_s.get(RunState.FAILED, 0.0),
+                kept=sorted(RUN_ENDED - self._keeps_s.keys()),
             )
             removed += done.runs
             if done.after is not None:

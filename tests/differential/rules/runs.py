@@ -607,12 +607,16 @@ class Runs(Asking):
             # A step that timed out backs off for a second, which may pass in a slow test.
             self.time_passes(1)
 
-    @rule(data=st.data(), state=st.sampled_from(sorted(RUN_ENDED)))
-    def prune(self, data: st.DataObject, state: RunState) -> None:
+    @rule(
+        data=st.data(),
+        state=st.sampled_from(sorted(RUN_ENDED)),
+        kept=st.sets(st.sampled_from(sorted(RUN_ENDED))),
+    )
+    def prune(self, data: st.DataObject, state: RunState, kept: set[RunState]) -> None:
         epoch = data.draw(st.sampled_from([*self.epochs, None]))
         before = self.spec.now - 0.5
         self._tick()
-        wanted = self.spec.prune(epoch, state, before)
+        wanted = self.spec.prune(epoch, state, before, kept)
 
         async def ask(subject: Subject) -> int:
             done = await subject.store.retention.prune(
@@ -623,6 +627,7 @@ class Runs(Asking):
                 after=(0.0, ""),
                 runs_max=ALL,
                 rows_max=100 * ALL,
+                kept=sorted(kept),
             )
             return done.runs
 

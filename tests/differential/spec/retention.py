@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from holdfast.model import RunState, StepState
 from tests.differential.spec.leader import Supervising
 from tests.differential.spec.rows import Run
@@ -33,9 +35,9 @@ class Retention(Supervising):
             del self.workflows[key]
         return len(gone)
 
-    def prune(self, epoch: int | None, state: RunState, before: float) -> int:
+    def prune(self, epoch: int | None, state: RunState, before: float, kept: Collection[RunState]) -> int:
         """Remove ended runs. A run is removed after its children, after the steps that joined it have ended, and only
-        if no run above it is open."""
+        if no run above it is open, or did not succeed and is kept."""
         if epoch is not None and not self.leads(epoch):
             return 0
         gone = [
@@ -45,7 +47,7 @@ class Retention(Supervising):
             and run.finished_at is not None
             and run.finished_at < before
             and not any(child.parent_id == run.id for child in self.runs.values())
-            and not self._live_above(run)
+            and not self._kept_above(run, before, kept)
             and run.id not in self.joins.values()
             and not self._may_go_on_from(run)
         ]
@@ -70,9 +72,14 @@ class Retention(Supervising):
             for (owner, _), (_, child) in self.inherited.items()
         )
 
-    def _live_above(self, run: Run) -> bool:
+    def _kept_above(self, run: Run, before: float, kept: Collection[RunState]) -> bool:
         above = None if run.parent_id is None else self.runs.get(run.parent_id)
-        return above is not None and (above.finished_at is None or self._live_above(above))
+        if above is None:
+            return False
+        if above.finished_at is None:
+            return True
+        is_kept = above.finished_at >= before or above.state in kept
+        return (above.state is not RunState.SUCCEEDED and is_kept) or self._kept_above(above, before, kept)
 
     def forget_nodes(self, epoch: int, before: float) -> int:
         """Remove nodes that left and have nothing."""

@@ -25,7 +25,8 @@ TABLES = {
 
 
 def I30_only_what_nobody_needs(checker: Checker, commit: Commit) -> Iterable[str]:
-    """A run is removed only long after its end, whole, after its children, and not while a run above it is open."""
+    """A run is removed only long after its end, whole, after its children, and not while a run above it is open or can be
+    retried."""
     removed = [before for _, before, after in commit.runs if after is None]
     for run in removed:
         if commit.verb != "prune":
@@ -37,6 +38,9 @@ def I30_only_what_nobody_needs(checker: Checker, commit: Commit) -> Iterable[str
             yield f"{run.id}, which is {run.state}, was removed {commit.now - (run.finished_at or commit.now):.1f} s after its end"
         above = checker.runs.get(run.parent_id or "")
         while above is not None:
+            is_kept = above.state != "succeeded" and (above.finished_at or 0.0) > commit.now - KEEP_S + 0.001
+            if is_kept and above.id not in checker.world.pruned:
+                yield f"{run.id} was removed, and a retry of {above.id} above it may have to undo it"
             if above.state not in RUN_ENDED:
                 yield f"{run.id} was removed, and {above.id} above it is {above.state}"
             above = checker.runs.get(above.parent_id or "")
@@ -81,6 +85,11 @@ class Retention(Part):
 @mutant("a run stays while one above it is open", within=100, part="retention")
 def children_of_open_runs_are_removed(stack: ExitStack) -> None:
     sql(stack, "prunable", "SELECT 1 FROM above WHERE finished_at IS NULL", "SELECT 1 FROM above WHERE 0")
+
+
+@mutant("a run stays while one above it can be retried", within=100, part="retention")
+def children_of_failed_runs_are_removed(stack: ExitStack) -> None:
+    sql(stack, "prunable", "finished_at >= ?2 OR", "0 OR")
 
 
 @mutant("what belongs to a run is removed with it", within=30, part="retention")

@@ -1,6 +1,7 @@
 -- Retention: ended runs are removed, oldest first, some hundred rows per transaction. A run is removed after its
 -- children, and after all steps that joined it have ended. It stays while a run above it is open, because that one may
--- have to undo it. It also stays while an open run may go on from it.
+-- have to undo it. It stays, too, while a run above it did not succeed and is kept: a retry of that one may have to undo
+-- it. It also stays while an open run may go on from it.
 
 -- For the transaction that prunes. Because of the LIMIT, a planner without fresh statistics would scan whole tables.
 -- name: by_index
@@ -16,6 +17,7 @@ ORDER BY finished_at, id LIMIT $5
 SELECT count(*) FROM holdfast.runs WHERE state = $1 AND finished_at IS NOT NULL AND finished_at < $2
   AND ($3::text IS NULL OR namespace = $3)
 
+-- Runs that did not succeed are kept if they ended at $2 or later, or in one of the states $3.
 -- name: prunable
 SELECT r.id FROM holdfast.runs r
 WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
@@ -23,11 +25,12 @@ WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM holdfast.inherited i JOIN holdfast.runs n ON n.id = i.run_id
                   WHERE i.child = r.id AND n.finished_at IS NULL)
   AND NOT EXISTS (
-      WITH RECURSIVE above(parent_id, finished_at) AS (
-          SELECT p.parent_id, p.finished_at FROM holdfast.runs p WHERE p.id = r.parent_id
+      WITH RECURSIVE above(parent_id, state, finished_at) AS (
+          SELECT p.parent_id, p.state, p.finished_at FROM holdfast.runs p WHERE p.id = r.parent_id
           UNION ALL
-          SELECT p.parent_id, p.finished_at FROM holdfast.runs p JOIN above a ON p.id = a.parent_id)
-      SELECT FROM above WHERE finished_at IS NULL)
+          SELECT p.parent_id, p.state, p.finished_at FROM holdfast.runs p JOIN above a ON p.id = a.parent_id)
+      SELECT FROM above WHERE finished_at IS NULL OR (state <> 'succeeded'
+          AND (finished_at >= $2::timestamptz OR state = ANY($3::text[]))))
 ORDER BY r.finished_at, r.id
 FOR UPDATE OF r SKIP LOCKED
 
