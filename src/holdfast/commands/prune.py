@@ -49,7 +49,8 @@ def prune(older_s: float, states: tuple[str, ...], dry_run: bool, store: str, as
     \b
     holdfast prune --older-than 30d --state succeeded
 
-    Their steps, attempts, signals and journal are removed with them, in small batches, while other runs go on. A run is
+    Their steps, attempts, signals and journal are removed with them, in small batches, while other runs go on. The audit
+    stays: what people, programs and tokens did. A run is
     removed after its children, and never while a run above it is open. A run that was removed can be started again
     under the same id.
     """
