@@ -15,7 +15,7 @@ from holdfast.errors import InvalidSettings
 from holdfast.store.reads import JournalFilter
 from holdfast.store.store import Store
 from holdfast.store.tokens import Refused
-from holdfast.supervisor.retention import DAY_S
+from holdfast.supervisor.retention import DAY_S, Forgetting
 from holdfast.supervisor.supervisor import Supervisor
 from holdfast.testing.world import _Memory
 from tests.store.made import ENVIRONMENT, A, begin, call, new_run, start
@@ -33,7 +33,7 @@ def change(store: Store, sql: str) -> int:
     if is_sqlite(store):
         connection = apsw.Connection(store.url.removeprefix("sqlite:///"))
         connection.set_busy_timeout(5000)
-        connection.create_scalar_function("store_now", ENVIRONMENT.now, 0)
+        connection.create_scalar_function("store_now", lambda *_: ENVIRONMENT.now(), 0)
         connection.execute(sql).fetchall()
         changed = connection.changes()
         connection.close()
@@ -102,17 +102,29 @@ async def test_nobody_changes_the_audit(store: Store) -> None:
     ]
 
 
-async def test_nobody_removes_what_is_young(store: Store) -> None:
-    """There is no setting or flag by which one could. A statement that tries removes the other rows."""
+async def test_only_the_retention_removes_the_audit(store: Store) -> None:
+    """A statement that tries removes the other rows, however old the audit is."""
+    planted(store, "young", 0)
+    planted(store, "old", 900)
+    planted(store, "old, of a run", 900, run="'r'")
+    planted(store, "reclaim", 0, via="NULL")
+    assert change(store, "DELETE FROM journal") == 1
+    assert change(store, "DELETE FROM journal WHERE verb = 'old'") == 0
+    assert await verbs(store) == ["young", "old", "old, of a run"]
+
+
+async def test_the_retention_leaves_what_is_young(store: Store) -> None:
+    """Whatever it is asked for: there is no setting or flag by which one could remove it. What the retention says about
+    its transaction is over with it."""
     planted(store, "young", AUDIT_STAYS_DAYS - 0.1)
     planted(store, "old", AUDIT_STAYS_DAYS + 0.1)
-    planted(store, "reclaim", 0, via="NULL")
-    assert change(store, "DELETE FROM journal") == 2
-    assert await verbs(store) == ["young"]
     epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
-    assert await store.retention.forget_audit(epoch, await store.now() + 60, 100) == 0
+    assert await store.retention.forget_audit(epoch, await store.now() + 60, 100) == 1
     assert await verbs(store) == ["young"]
+    planted(store, "old again", 900)
+    assert change(store, "DELETE FROM journal") == 0
+    assert await verbs(store) == ["young", "old again"]
 
 
 async def test_what_older_nodes_prune_by_does_not_fail(store: Store) -> None:
@@ -135,8 +147,8 @@ async def test_what_older_nodes_prune_by_does_not_fail(store: Store) -> None:
         )
         old = "SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < {} ORDER BY at LIMIT 9"
     assert change(store, of_run) == 1
-    assert change(store, f"DELETE FROM journal WHERE id IN ({old.format(ago(store, 7))})") == 1
-    assert await verbs(store) == ["audit of the run", "audit"]
+    assert change(store, f"DELETE FROM journal WHERE id IN ({old.format(ago(store, 7))})") == 0
+    assert await verbs(store) == ["audit of the run", "audit", "older audit"]
 
 
 async def test_the_leader_prunes_the_audit_when_its_time_has_come(store: Store) -> None:
@@ -149,6 +161,20 @@ async def test_the_leader_prunes_the_audit_when_its_time_has_come(store: Store) 
     assert await verbs(store) == ["audit 399", "audit of a run 399"]
     await Supervisor(store, A, Environment(), Config(keep_audit_days=390)).tick()
     assert await verbs(store) == []
+
+
+async def test_the_leader_prunes_the_audit_in_batches(store: Store) -> None:
+    """A transaction removes so many rows at most, the oldest first, and the next pass goes on at once."""
+    for days in range(405, 400, -1):
+        planted(store, f"audit {days}", days)
+    epoch = await store.leader.lead(A, 60.0)
+    assert epoch is not None
+    forgetting = Forgetting(store.retention, Config(prune_rows_max=2, prune_every_s=3600))
+    left = []
+    for at in (1.0, 2.0, 3.0):
+        await forgetting.forget(epoch, at, await store.now())
+        left.append(await verbs(store))
+    assert left == [["audit 403", "audit 402", "audit 401"], ["audit 401"], []]
 
 
 async def test_only_the_leader_prunes_the_audit(store: Store) -> None:

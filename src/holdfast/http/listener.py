@@ -124,11 +124,9 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
 
 async def _written(keeping: asyncio.Future[None], server: Server) -> None:
     """Write down which requests were refused lately."""
-    keeping.cancel()
-    await asyncio.wait([keeping])
     with contextlib.suppress(StoreError, TimeoutError):
         async with asyncio.timeout(WRITE_S):
-            await server.refused.write(everything=True)
+            await server.refused.leave(keeping)
 
 
 def _issuer(file: str, hf: Opened) -> Issuer:

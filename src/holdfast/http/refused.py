@@ -62,7 +62,7 @@ class RefusedRequests:
     def __init__(self, tokens: Tokens, environment: Environment) -> None:
         self._tokens, self._environment = tokens, environment
         self._counts: dict[tuple[str, str], Count] = {}
-        self._came = asyncio.Event()
+        self._came, self._writing = asyncio.Event(), asyncio.Lock()
 
     def note(self, who: Identity | None, status: int, asked: str, via: str, request: str) -> None:
         """Count an answer, if it is a refusal: a bad token, or something that this one may not do. Whoever has a good token
@@ -114,8 +114,22 @@ class RefusedRequests:
             except StoreError:
                 log.warning("refused requests cannot be written down now: the store cannot be reached")
 
+    async def leave(self, keeping: asyncio.Future[None]) -> None:
+        """End `keep`, and write down everything. It is not ended while it writes: nobody would know what the store has."""
+        try:
+            async with self._writing:
+                keeping.cancel()
+            await self.write(everything=True)
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
     async def write(self, *, everything: bool = False) -> int:
         """Write down what is due, or everything, in one commit. Return how many entries that made."""
+        async with self._writing:
+            return await self._write(everything=everything)
+
+    async def _write(self, *, everything: bool) -> int:
         now = self._environment.monotonic()
         due = [one for one in self._counts.values() if one.asked and (everything or now >= one.due_at)]
         made, taken = [one.entry() for one in due], [(one.asked, one.first) for one in due]

@@ -126,7 +126,19 @@ class Retention(Part):
     async def forget_audit(self, epoch: int, before: float, limit: int) -> int:
         """Remove entries of the audit that are older than `before`, with or without a run. The store keeps those that are
         younger than `AUDIT_STAYS_DAYS`, whatever `before` is. Return how many."""
-        return await self._forget(epoch, Verb.old_audit, Verb.forget_audit, before, limit)
+        return (
+            await self._forget_audit(epoch, before, limit)
+            if await self._any(Verb.old_audit, before, 1)
+            else 0
+        )
+
+    @leading(0)
+    async def _forget_audit(self, session: Session, before: float, limit: int) -> int:
+        old = await session.rows(Verb.old_audit, before, limit)
+        await session.run(Verb.begin_retention)
+        removed = await session.each(Verb.forget_audit, old, before)
+        await session.run(Verb.end_retention)
+        return removed
 
     async def forget_acts(self, epoch: int, before: float, plans_before: float, limit: int) -> int:
         """Remove an act that ended before `before`, or a plan that nobody began and that was made before

@@ -375,6 +375,8 @@ class Verb(StrEnum):
     old_journal = auto()
     forget_journal = auto()
     old_audit = auto()
+    begin_retention = auto()
+    end_retention = auto()
     forget_audit = auto()
     old_acts = auto()
     forget_act_runs = auto()

@@ -488,9 +488,11 @@ class _Memory:
         used = connection.execute(f"SELECT {looks}").fetchall()[0]
         self._be_at(math.inf)  # when even the audit may be removed
         connection.execute("BEGIN")
+        connection.execute("INSERT INTO retention (since) VALUES (0)")
         for table, is_used in zip(tables, used, strict=True):
             if is_used:
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        connection.execute("DELETE FROM retention")
         connection.execute("COMMIT")
         self._be_at(0.0)
 
