@@ -10,6 +10,8 @@ from holdfast.errors import InvalidSettings
 
 OnBug: TypeAlias = Literal["undo", "hold"]
 """What becomes of a run whose workflow code raised an exception of its own."""
+AUDIT_STAYS_DAYS = 30.0
+"""For how long a store lets nobody remove what the audit says: its triggers have this number."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +127,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_nodes_days: float = 7.0
     """Nodes that left are remembered for this long, so that `why` can name the last one that could execute a step."""
     keep_journal_days: float = 90.0
-    """Journal rows that belong to no run are kept for this long. Those of a run are removed with the run."""
+    """What the journal says about acts of Holdfast's own roles, and about no run, is kept for this long. What it says about
+    a run is removed with the run."""
+    keep_audit_days: float = 400.0
+    """The audit is kept for this long: what the journal says about people, programs and tokens, with or without a run, also
+    after the run was removed. A year and a month is what auditors ask for. At least 30, because no store removes what is
+    younger."""
     keep_acts_days: float = 30.0
     """Acts on many runs are kept for this long after their end, with what became of each run. What the journal says
     about each run stays with the run."""
@@ -265,6 +272,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.on_bug not in get_args(OnBug):
             raise InvalidSettings(f'Config(on_bug={self.on_bug!r}): expected "undo" or "hold"')
+        if self.keep_audit_days < AUDIT_STAYS_DAYS:
+            raise InvalidSettings(
+                f"Config(keep_audit_days={self.keep_audit_days:g}): the store keeps the audit for {AUDIT_STAYS_DAYS:g} days "
+                "at least"
+            )
 
 
 DEFAULT = Config()

@@ -100,14 +100,24 @@ async def test_a_step_that_does_not_only_expand_needs_a_store_that_nobody_uses(
             pass
 
 
+HARMLESS_TRIGGERS = {
+    "audit_unchanged": "no version has a statement that changes a row of the journal",
+    "audit_stays": "store/test_audit.py::test_what_older_nodes_prune_by_does_not_fail",
+}
+"""Triggers of migrations that expand, and why older nodes go on beside them: a reason, or the test that shows it."""
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_migrations_that_say_that_they_expand_do(package: str) -> None:
-    """They add, with defaults, and change, rename and remove nothing."""
+    """They add, with defaults, and change, rename and remove nothing. A trigger on what older nodes write stands in a list."""
     for migration in read_migrations(package):
         if migration.name.startswith(EXPANDS):
+            triggers = re.compile(r"CREATE TRIGGER (\w+) BEFORE (?:UPDATE|DELETE) ON ")
+            assert set(triggers.findall(migration.sql)) <= HARMLESS_TRIGGERS.keys(), migration.name
             words = set(
                 re.findall(
-                    r"\b(DROP|RENAME|UPDATE|DELETE|TRUNCATE|ALTER COLUMN|SET NOT NULL)\b", migration.sql
+                    r"\b(DROP|RENAME|UPDATE|DELETE|TRUNCATE|ALTER COLUMN|SET NOT NULL)\b",
+                    triggers.sub("", migration.sql),
                 )
             )
             assert not words, f"{migration.name}: {words}"

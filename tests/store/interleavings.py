@@ -81,6 +81,7 @@ from holdfast.store.remotes import NewTurn, TwinClaim
 from holdfast.store.schedules import DeclaredSet, NewBackfill
 from holdfast.store.seals import TABLES, Table, Values, reseal
 from holdfast.store.store import Store
+from holdfast.store.tokens import Refused
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
 from holdfast.store.views import View
@@ -135,6 +136,8 @@ INSERT INTO holdfast.holds (scope, value, actor) VALUES ('namespace', 'elsewhere
 INSERT INTO holdfast.workflows (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
     VALUES ('default', 'shop.old', '1', 'shop.old@1', 'shop', 'd', '{}', '{}', '{}', clock_timestamp(), clock_timestamp());
 INSERT INTO holdfast.journal (actor, verb, note) VALUES ('ann', 'hold', 'long ago');
+INSERT INTO holdfast.journal (at, actor, verb, note, via)
+    VALUES (clock_timestamp() - interval '60 days', 'ann', 'hold', 'longer ago', 'cli');
 INSERT INTO holdfast.tokens (id, name, role, namespaces, can, payloads, made_by, made_at, digest)
     VALUES ('token-2', 'ci', 'viewer', '["default"]', '[]', true, 'ann', clock_timestamp(), 'digest');
 INSERT INTO holdfast.sessions (digest, token, token_digest, made_at, expires_at)
@@ -1538,6 +1541,17 @@ async def forget_nodes(store: Store, node: str) -> Any:
 @operation()
 async def forget_journal(store: Store, node: str) -> Any:
     return await store.retention.forget_journal(EPOCH, late(), 100)
+
+
+@operation()
+async def forget_audit(store: Store, node: str) -> Any:
+    return await store.retention.forget_audit(EPOCH, late(), 100)
+
+
+@operation()
+async def journal_refused(store: Store, node: str) -> Any:
+    # A name without a way: what belongs to the audit could not be removed again.
+    return await store.tokens.journal_refused([Refused(f"ann at {node}", "acme", "1 request")])
 
 
 @operation()

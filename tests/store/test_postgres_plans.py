@@ -159,7 +159,8 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
     ("verb", "index"),
     [
         ("left_nodes", "nodes_left"),
-        ("old_journal", "journal_apart"),
+        ("old_journal", "journal_own"),
+        ("old_audit", "journal_audit"),
         ("old_runs", "runs_ended"),
         ("prunable", "runs_pkey"),
         ("prune_steps", "steps_pkey"),

@@ -149,6 +149,7 @@ SHOWN: dict[str, str] = {
     "store_trouble_s": "roles/test_alerts.py::test_a_store_that_is_away_is_reported_without_it",
     "keep_nodes_days": "roles/test_pools.py::test_the_leader_forgets_nodes_that_left",
     "keep_journal_days": "store/test_pools.py::test_the_journal_of_no_run_is_forgotten",
+    "keep_audit_days": "store/test_audit.py::test_the_leader_prunes_the_audit_when_its_time_has_come",
     "prune_rows_max": "store/test_prune.py::test_pruning_is_bounded_and_goes_on",
     "prune_share_s": "roles/test_settings.py::test_pruning_takes_its_share_and_rests",
     "prune_every_s": "roles/test_settings.py::test_pruning_takes_its_share_and_rests",

@@ -80,6 +80,13 @@ def is_good(token: Token, row: TokenRow | None, now: float) -> bool:
     return fits or (fits_old and row.old_until is not None and now < row.old_until)
 
 
+def was_theirs(token: Token, row: TokenRow) -> bool:
+    """True if the token has a secret of this row, good or not."""
+    return hmac.compare_digest(token.digest, row.digest) or (
+        row.old_digest is not None and hmac.compare_digest(token.digest, row.old_digest)
+    )
+
+
 def identity_of(row: TokenRow) -> Identity:
     return Identity(
         Kind.TOKEN,

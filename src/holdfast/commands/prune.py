@@ -49,9 +49,9 @@ def prune(older_s: float, states: tuple[str, ...], dry_run: bool, store: str, as
     \b
     holdfast prune --older-than 30d --state succeeded
 
-    Their steps, attempts, signals and journal are removed with them, in small batches, while other runs go on. A run is
-    removed after its children. It is never removed while a run above it is open, or did not succeed and stays. A run
-    that was removed can be started again under the same id.
+    Their steps, attempts, signals and journal are removed with them, in small batches, while other runs go on. The audit
+    stays: what people, programs and tokens did. A run is removed after its children. It is never removed while a run
+    above it is open, or did not succeed and stays. A run that was removed can be started again under the same id.
     """
     removed, rows = run_quickly(_prune(older_s, states or tuple(ENDED), dry_run, store))
     if as_json:

@@ -10,8 +10,10 @@ from holdfast.access import Act, Identity
 from holdfast.desk.opened import Opened
 from holdfast.model import JournalEntry
 from holdfast.namespaces import shown_row, shown_text
+from holdfast.store.reads import JournalFilter
 from holdfast.store.store import Store
 
+EVERYTHING = JournalFilter()
 WHOLE_STORE = ""
 """The namespace of alerts and entries of the journal that are about the store as a whole."""
 
@@ -19,7 +21,9 @@ WHOLE_STORE = ""
 class JournalDesk(Protocol):
     """What operators may ask about the journal."""
 
-    async def list(self, who: Identity, limit: int) -> list[JournalEntry]: ...
+    async def list(
+        self, who: Identity, limit: int, where: JournalFilter = EVERYTHING
+    ) -> list[JournalEntry]: ...
 
 
 class LocalJournalDesk:
@@ -32,10 +36,14 @@ class LocalJournalDesk:
     def _store(self) -> Store:
         return self._hf.store
 
-    async def list(self, who: Identity, limit: int) -> list[JournalEntry]:
+    async def list(self, who: Identity, limit: int, where: JournalFilter = EVERYTHING) -> list[JournalEntry]:
         who.demand(Act.AUDIT)
-        read = self._store.reads.journal
-        found = [entry for one in listed_in(who) for entry in await read(None, limit, one)]
+        found: list[JournalEntry] = []
+        for one in listed_in(who):
+            if where == EVERYTHING:
+                found += await self._store.reads.journal(None, limit, one)
+            else:
+                found += await self._store.reads.journal_found(where, limit, one)
         return entries(who, sorted(found, key=lambda entry: entry.id, reverse=True)[:limit])
 
 

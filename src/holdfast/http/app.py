@@ -22,7 +22,7 @@ from holdfast.desk.desk import Desk, LocalDesk
 from holdfast.desk.hooks import LocalHookDesk
 from holdfast.desk.opened import Opened
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.http.call import Call, Given, Route, Size
+from holdfast.http.call import ASKER, Call, Given, Route, Size
 from holdfast.http.doorway import AgentStream, Doorway
 from holdfast.http.guard import KNOWN_S, Guard, SigningIssuer, authorised
 from holdfast.http.metrics import Figures
@@ -30,6 +30,7 @@ from holdfast.http.openapi import document
 from holdfast.http.pages.entrance import answered_page
 from holdfast.http.reader import demand_media_type, read_body, read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
+from holdfast.http.refused import RefusedRequests
 from holdfast.http.routes import ROUTES
 from holdfast.http.streams import Looks
 from holdfast.http.table import TABLE
@@ -54,6 +55,7 @@ class Server:
         self._desk = desk
         self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback, issuer=issuer)
         self.visitors = Visitors(hf.store, self.guard, hf.environment)
+        self.refused = RefusedRequests(hf.store.tokens, hf.environment)
         self.figures = Figures()
         self.spans = hf.caller.spans
         self.polls: dict[str, int] = {}
@@ -155,6 +157,10 @@ class Door:
             response = await self._answered(route, scope, receive, request_id)
         name = "unknown" if route is None else route.name
         server.figures.served(name, response.status_code, server.hf.environment.monotonic() - begun)
+        if route is not None and response.status_code >= 400 and "HX-Redirect" not in response.headers:
+            via = Via.PAGE if route.is_page else Via.HTTP
+            asked = f"{route.verb} {route.path}"  # and no path as it came: that is the text of strangers, or a secret
+            server.refused.note(scope.get(ASKER), response.status_code, asked, via, request_id)
         await response(scope, receive, send)
 
     async def _answered(
@@ -176,6 +182,7 @@ class Door:
                 who = await self._server.visitors.reader(headers)
             if who is None:
                 who = await self._server.guard.identify(headers, address, scope["scheme"], part)
+            scope[ASKER] = who
             who = authorised(who, route.act, headers, needs_namespace=route.needs_namespace)
             who = who.came(Via.HTTP, request_id)
             query, tags = read_query(scope["query_string"], route.query, has_tags=route.has_tags)
@@ -191,6 +198,7 @@ class Door:
             call = Call(self._server, who, query, tags, body, scope.get("path_params", {}), headers, receive)
             return _response(await self._called(route, call), request_id)
         except Refusal as refusal:
+            scope.setdefault(ASKER, refusal.who)
             found = refusal.problem(request_id)
         except HoldfastError as error:
             hide = "" if who is None or who.namespace is None else f"{who.namespace}//"

@@ -21,6 +21,9 @@ from holdfast.http.refusals import Refusal
 from holdfast.http.visitors import Visitors
 from holdfast.wire.paths import id_of
 
+ASKER = "holdfast.asker"
+"""Where the scope of a request has who asks, as soon as that is known."""
+
 
 class Looking(Protocol):
     """Shares what is read often among those who watch the same."""

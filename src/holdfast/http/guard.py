@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from holdfast.access import STORE_WIDE, Act, Identity, Kind, local
 from holdfast.access.claims import Signed
-from holdfast.access.tokens import Token, identity_of, is_good, read
+from holdfast.access.tokens import Token, identity_of, is_good, read, was_theirs
 from holdfast.actor import user
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -46,6 +46,13 @@ class SigningIssuer(Protocol):
 class Known(NamedTuple):
     who: Identity
     until: float
+
+
+class Found(NamedTuple):
+    who: Identity
+    lasts_s: float
+    is_good: bool = True
+    """False if the token was theirs, and is revoked or has expired."""
 
 
 class Bucket:
@@ -97,7 +104,11 @@ class Guard:
             return local(self._user)
         who = await self.verified(given, address)
         if who.kind is Kind.OIDC:
-            demand_no_other_site(headers)
+            try:
+                demand_no_other_site(headers)
+            except Refusal as refusal:
+                refusal.who = who
+                raise
         self.count(who, part)
         return who
 
@@ -112,9 +123,11 @@ class Guard:
         if bucket is None:
             bucket = self._buckets[counted] = Bucket(now, burst)
         if not bucket.take(now, self._config.requests_per_s, burst):
-            raise Refusal(
+            refusal = Refusal(
                 "throttled", f"this token may send {self._config.requests_per_s:g} requests a second"
             )
+            refusal.who = who
+            raise refusal
 
     async def is_open(self) -> bool:
         """True if whoever reaches this server is its user."""
@@ -140,30 +153,33 @@ class Guard:
             return known.who
         token = read(text)
         found = await (self._of_issuer(text) if token is None else self._of_store(token))
-        if found is None:
+        if found is None or not found.is_good:
             self._known.pop(mark, None)
-            raise self._unauthenticated(address)
+            refusal = self._unauthenticated(address)
+            if found is not None and refusal.name == "unauthenticated":
+                refusal.who = found.who
+            raise refusal
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        who, lasts_s = found
-        self._known[mark] = Known(who, now + min(lasts_s, KNOWN_S))
-        return who
+        self._known[mark] = Known(found.who, now + min(found.lasts_s, KNOWN_S))
+        return found.who
 
-    async def _of_store(self, token: Token) -> tuple[Identity, float] | None:
-        """Return who has a token of the store, and for how long at least. None if it is not good."""
+    async def _of_store(self, token: Token) -> Found | None:
+        """Return who has a token of the store, and for how long at least. None if nobody has."""
         row, now = await self._tokens.token(token.id), self._environment.monotonic()
         if not is_good(token, row, await self._tokens.now()) or row is None:
-            return None
+            # Only the secret shows that it is theirs: ids stand in lists and in the journal.
+            return None if row is None or not was_theirs(token, row) else Found(identity_of(row), 0.0, False)
         if now > self._used.get(row.id, float("-inf")) + USED_EVERY_S:
             self._used[row.id] = now
             with suppress(StoreError):
                 await self._tokens.use_token(row.id)
-        return identity_of(row), KNOWN_S
+        return Found(identity_of(row), KNOWN_S)
 
-    async def _of_issuer(self, text: str) -> tuple[Identity, float] | None:
+    async def _of_issuer(self, text: str) -> Found | None:
         """Return for whom the issuer has signed a token, and for how long it is good. None if it is not."""
         found = None if self._issuer is None else await self._issuer.signed_in(text)
-        return None if found is None else (found.who, found.until - self._environment.now())
+        return None if found is None else Found(found.who, found.until - self._environment.now())
 
     def _unauthenticated(self, address: str) -> Refusal:
         """Count a request with a bad token. An address that sends many gets another answer, which says nothing about

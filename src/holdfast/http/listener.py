@@ -16,7 +16,7 @@ import uvicorn
 
 from holdfast.desk.desk import LocalDesk
 from holdfast.desk.opened import Opened
-from holdfast.errors import HoldfastError, InvalidSettings
+from holdfast.errors import HoldfastError, InvalidSettings, StoreError
 from holdfast.http.app import Server, make_app
 from holdfast.http.protocol import Bounded
 
@@ -28,6 +28,10 @@ log = logging.getLogger("holdfast.http")
 KEEP_ALIVE_S = 75
 """Above the 60 s after which balancers close an idle connection, and bounded, because a connection that a proxy reset is
 kept until this ends."""
+
+
+WRITE_S = 5.0
+"""How long the store may take to write down what a server that leaves has refused."""
 
 
 class Address(NamedTuple):
@@ -97,6 +101,7 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
         raise InvalidSettings(f"the server cannot use its certificate or key: {wrong}") from None
     quiet = _Quiet(config)
     task = asyncio.ensure_future(quiet.serve(sockets=[listening]))
+    refused = asyncio.ensure_future(server.refused.keep())
     try:
         while not quiet.started:
             if task.done():
@@ -112,8 +117,16 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
         quiet.should_exit = True
         await task
         listening.close()
+        await _written(refused, server)
         if issuer is not None:
             await issuer.close()
+
+
+async def _written(keeping: asyncio.Future[None], server: Server) -> None:
+    """Write down which requests were refused lately."""
+    with contextlib.suppress(StoreError, TimeoutError):
+        async with asyncio.timeout(WRITE_S):
+            await server.refused.leave(keeping)
 
 
 def _issuer(file: str, hf: Opened) -> Issuer:

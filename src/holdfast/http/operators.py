@@ -15,6 +15,7 @@ from holdfast.http import views
 from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal
 from holdfast.model import HoldScope
+from holdfast.store.reads import JournalFilter
 from holdfast.wire import answers, requests
 from holdfast.wire.paths import id_of
 
@@ -23,6 +24,7 @@ READY_S = 5.0
 """How long the store may take to answer before a server counts as not ready."""
 
 Limit = Annotated[int, Meta(ge=1, le=200)]
+Sought = Annotated[str, Meta(max_length=200)]
 
 
 class EverythingQuery(msgspec.Struct):
@@ -41,6 +43,12 @@ class AlertsQuery(msgspec.Struct):
 
 class JournalQuery(msgspec.Struct):
     limit: Limit = 50
+    actor: Sought = ""
+    """Only what somebody did whose name has this part."""
+    verb: Sought = ""
+    """Only what has this part in its name: `refuse` for requests that were refused."""
+    via: Sought = ""
+    request: Sought = ""
 
 
 async def workflows(call: Call) -> Given:
@@ -165,7 +173,9 @@ async def clear_alert(call: Call) -> Given:
 
 
 async def journal(call: Call) -> Given:
-    found = await call.desk.journal.list(call.who, call.query.limit)
+    query: JournalQuery = call.query
+    where = JournalFilter(query.actor, query.verb, query.via, query.request)
+    found = await call.desk.journal.list(call.who, query.limit, where)
     return Given(answers.Journal([views.entry(row, call.who) for row in found]))
 
 

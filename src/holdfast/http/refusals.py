@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.access import Identity
 from holdfast.errors import AccessError, HoldfastError, StoreError
 from holdfast.wire.problems import FROM, KINDS, Problem, kind_of, problem
 
@@ -21,6 +22,8 @@ class Refusal(Exception):
         super().__init__(detail)
         assert name in KINDS
         self.name, self.detail, self.place, self.next, self.error = name, detail, place, next, error
+        self.who: Identity | None = None
+        """Whose token it was, if that is known, for the audit. The answer does not say it."""
 
     def problem(self, request: str = "") -> Problem:
         made = _made(self.name, self.detail, request, self.place, self.next)

@@ -1,8 +1,8 @@
 """Migrations: forward-only, numbered, with checksums. This module reads them and compares versions. The dialects run
 them.
 
-A migration whose name begins with `add_` only expands: it adds tables, columns with defaults, indexes, types and
-functions. Nodes that do not know it go on beside it, so an upgrade need not stop anybody. Others need a store that nobody
+A migration whose name begins with `add_` only expands: it adds tables, columns with defaults, indexes, types,
+functions, and triggers that no statement of an older node fails by. Nodes that do not know it go on beside it, so an upgrade need not stop anybody. Others need a store that nobody
 uses, and come with a new minor version.
 """
 

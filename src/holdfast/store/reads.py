@@ -16,6 +16,20 @@ from holdfast.store.retries import inherited
 from holdfast.store.rows import attempt_of, log_of, run_of, step_of
 from holdfast.store.verbs import Verb
 
+JOURNAL_LOOKED_AT = 10_000
+"""How many entries of the journal are looked at for somebody who looks for some of them. This takes some milliseconds."""
+
+
+class JournalFilter(msgspec.Struct, frozen=True):
+    """Which entries of the journal somebody looks for. What is empty may be anything."""
+
+    actor: str = ""
+    """A part of the name, in any case."""
+    verb: str = ""
+    """A part of what was done, in any case: `refuse` finds requests that were refused."""
+    via: str = ""
+    request: str = ""
+
 
 class RunFilter(msgspec.Struct, kw_only=True):
     """Which runs are meant. A run must fit everything that is given."""
@@ -190,6 +204,17 @@ class Reads(Part):
         else:
             rows = await session.rows(Verb.journal_of_run, run_id, limit)
         return [JournalEntry(*row) for row in rows]
+
+    @long_look
+    async def journal_found(
+        self, session: Session, where: JournalFilter, limit: int, namespace: str | None = None
+    ) -> list[JournalEntry]:
+        """Return entries that have what is looked for, of this namespace or of the whole store, newest first. Only the newest
+        `JOURNAL_LOOKED_AT` entries are looked at."""
+        given = (limit, JOURNAL_LOOKED_AT, where.actor, where.verb, where.via, where.request)
+        if namespace is None:
+            return [JournalEntry(*row) for row in await session.rows(Verb.journal_found, *given)]
+        return [JournalEntry(*row) for row in await session.rows(Verb.journal_found_in, *given, namespace)]
 
     @long_look
     async def doctor(self, session: Session) -> list[tuple[str, str, int]]:

@@ -44,7 +44,7 @@ class Retention(Part):
         kept: Sequence[str] = (),
         namespace: str | None = None,
     ) -> Pruned:
-        """Remove one batch of old runs, with their steps, attempts, logs, signals and journal.
+        """Remove one batch of old runs, with their steps, attempts, logs, signals and journal. The audit stays.
 
         It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It
         removes those that have no children, that no step has joined, and that no open run may still undo or go on from.
@@ -132,8 +132,25 @@ class Retention(Part):
         return await self._forget(epoch, Verb.left_nodes, Verb.forget_nodes, before, limit)
 
     async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
-        """Remove journal entries that are older than `before` and belong to no run. Return how many."""
+        """Remove entries of roles of Holdfast that are older than `before` and belong to no run. Return how many."""
         return await self._forget(epoch, Verb.old_journal, Verb.forget_journal, before, limit)
+
+    async def forget_audit(self, epoch: int, before: float, limit: int) -> int:
+        """Remove entries of the audit that are older than `before`, with or without a run. The store keeps those that are
+        younger than `AUDIT_STAYS_DAYS`, whatever `before` is. Return how many."""
+        return (
+            await self._forget_audit(epoch, before, limit)
+            if await self._any(Verb.old_audit, before, 1)
+            else 0
+        )
+
+    @leading(0)
+    async def _forget_audit(self, session: Session, before: float, limit: int) -> int:
+        old = await session.rows(Verb.old_audit, before, limit)
+        await session.run(Verb.begin_retention)
+        removed = await session.each(Verb.forget_audit, old, before)
+        await session.run(Verb.end_retention)
+        return removed
 
     async def forget_acts(self, epoch: int, before: float, plans_before: float, limit: int) -> int:
         """Remove an act that ended before `before`, or a plan that nobody began and that was made before

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from holdfast.actor import entry
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.actor import entry, way
 from holdfast.errors import WrongState
 from holdfast.model import NewToken, TokenRow
+from holdfast.namespaces import stored
 from holdfast.store.database import Part, Session, look, statement, transaction
 from holdfast.store.rows import token_of
 from holdfast.store.verbs import Verb
 
 NOTED_EVERY_S = 3600.0
 """How often the store notes at most that a token was used. So using one costs no write."""
+
+
+class Refused(NamedTuple):
+    """Requests of somebody that a server has refused, as one entry of the journal."""
+
+    actor: str
+    namespace: str | None
+    """The namespace of whoever asked, if it is one. None puts the entry where only those see it who see the whole store."""
+    note: str
 
 
 class Tokens(Part):
@@ -70,6 +83,13 @@ class Tokens(Part):
     async def use_token(self, session: Session, token_id: str) -> int:
         """Note that a token was used, at most once an hour."""
         return await session.run(Verb.use_token, token_id, NOTED_EVERY_S)
+
+    @transaction
+    async def journal_refused(self, session: Session, refused: Sequence[Refused]) -> None:
+        """Write down which requests were refused, in one commit."""
+        for one in refused:
+            about = None if one.namespace is None else stored(one.namespace, "requests")
+            await session.run(Verb.journal_about, one.actor, "refuse", about, one.note, *way(one.actor))
 
 
 def _not_good(token_id: str, row: object) -> WrongState:

@@ -337,6 +337,8 @@ class Verb(StrEnum):
     journal = auto()
     journal_in = auto()
     journal_of_run = auto()
+    journal_found = auto()
+    journal_found_in = auto()
 
     # overview.sql
     open_steps = auto()
@@ -372,6 +374,10 @@ class Verb(StrEnum):
     forget_nodes = auto()
     old_journal = auto()
     forget_journal = auto()
+    old_audit = auto()
+    begin_retention = auto()
+    end_retention = auto()
+    forget_audit = auto()
     old_acts = auto()
     forget_act_runs = auto()
     forget_acts = auto()

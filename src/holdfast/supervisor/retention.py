@@ -75,8 +75,8 @@ class Pruning:
 
 
 class Forgetting:
-    """Removes old rows that belong to no run: nodes that left, journal entries about no run, acts on many runs that
-    ended long ago, workflows and schedules that no code has any more, and what became of times of schedules, occasions, and events."""
+    """Removes old rows that belong to no run: nodes that left, journal entries about no run, the audit, acts on many
+    runs that ended long ago, workflows and schedules that no code has any more, and what became of times of schedules, occasions, and events."""
 
     def __init__(self, store: Retention, config: Config) -> None:
         self._store, self._config = store, config
@@ -90,6 +90,7 @@ class Forgetting:
         removed = (
             await self._store.forget_nodes(epoch, now - config.keep_nodes_days * DAY_S, most),
             await self._store.forget_journal(epoch, now - config.keep_journal_days * DAY_S, most),
+            await self._store.forget_audit(epoch, now - config.keep_audit_days * DAY_S, most),
             await self._forget_acts(epoch, now),
             await self._store.forget_workflows(epoch, now - config.keep_workflows_days * DAY_S, most),
             await self._store.forget_fires(epoch, now - config.keep_fires_days * DAY_S, most),

@@ -23,6 +23,7 @@ its own monotonic clock and its own time of day (`skew_s`, `rate`).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
@@ -443,9 +444,11 @@ class _WorldTime(Environment):
     """The environment of a database in memory: its time is that of the world that uses it."""
 
     world: World | None = None
+    otherwise = 0.0
+    """The time while no world uses it."""
 
     def now(self) -> float:
-        return 0.0 if self.world is None else self.world.store_now()
+        return self.otherwise if self.world is None else self.world.store_now()
 
 
 class _Memory:
@@ -483,11 +486,19 @@ class _Memory:
         # To look into an empty table is twenty times as fast as to delete all its rows.
         looks = ", ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)  # noqa: S608  names from the schema itself
         used = connection.execute(f"SELECT {looks}").fetchall()[0]
+        self._be_at(math.inf)  # when even the audit may be removed
         connection.execute("BEGIN")
+        connection.execute("INSERT INTO retention (since) VALUES (0)")
         for table, is_used in zip(tables, used, strict=True):
             if is_used:
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        connection.execute("DELETE FROM retention")
         connection.execute("COMMIT")
+        self._be_at(0.0)
+
+    def _be_at(self, time: float) -> None:
+        self.time.otherwise = time
+        self.clock.begin_session()
 
 
 _spare: list[_Memory] = []

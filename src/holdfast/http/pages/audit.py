@@ -5,35 +5,36 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.http.call import Call, Given
-from holdfast.http.operators import JournalQuery
+from holdfast.http.operators import JournalQuery, Sought
 from holdfast.http.pages.page import Page
+from holdfast.store.reads import JOURNAL_LOOKED_AT
 from holdfast.wire import answers
 
 
 class AuditQuery(msgspec.Struct):
-    who: str = ""
-    verb: str = ""
-    via: str = ""
-    request: str = ""
+    who: Sought = ""
+    verb: Sought = ""
+    via: Sought = ""
+    request: Sought = ""
 
 
 async def audit(call: Call) -> Given:
     page = Page(call)
-    found: answers.Journal = await page.ask("GET /v1/journal", query=JournalQuery(200))
     query: AuditQuery = call.query
-    items = [one for one in found.items if _fits(one, query)]
-    return await page.shown("audit.html", "audit", "Audit", items=items, seen=len(found.items), query=query)
-
-
-def _fits(one: answers.Entry, query: AuditQuery) -> bool:
-    """True if the entry has what the form asks for."""
-    pairs = (
-        (query.who, one.actor),
-        (query.verb, one.verb),
-        (query.via, one.via or ""),
-        (query.request, one.request or ""),
+    sought = JournalQuery(
+        200, query.who.strip(), query.verb.strip(), query.via.strip(), query.request.strip()
     )
-    return all(wanted.strip().lower() in text.lower() for wanted, text in pairs)
+    found: answers.Journal = await page.ask("GET /v1/journal", query=sought)
+    is_sought = any(msgspec.structs.astuple(query))
+    return await page.shown(
+        "audit.html",
+        "audit",
+        "Audit",
+        items=found.items,
+        query=query,
+        sought=is_sought,
+        looked_at=f"{JOURNAL_LOOKED_AT:,}",
+    )
 
 
 async def tokens(call: Call) -> Given:

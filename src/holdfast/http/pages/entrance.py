@@ -16,7 +16,7 @@ from holdfast.access import Identity
 from holdfast.actor import Via
 from holdfast.config import Config
 from holdfast.errors import Forbidden, HoldfastError
-from holdfast.http.call import Call, Given, Route, Served
+from holdfast.http.call import ASKER, Call, Given, Route, Served
 from holdfast.http.pages.page import Page, safe_path
 from holdfast.http.reader import read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
@@ -56,9 +56,11 @@ async def answered_page(
         visitor = await server.visitors.identify(headers, scope["scheme"], address)
         if visitor is None:
             return _to_sign_in(route, scope, headers)
+        scope[ASKER] = visitor.who
         call = await _call(route, scope, receive, call, visitor)
         return _response(await route.call(call), request_id)
     except Refusal as refusal:
+        scope.setdefault(ASKER, refusal.who)
         found = refusal.problem(request_id)
     except HoldfastError as error:
         who: Identity | None = call.who

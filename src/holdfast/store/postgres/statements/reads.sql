@@ -120,5 +120,24 @@ SELECT {JournalEntry} FROM holdfast.journal ORDER BY id DESC LIMIT $1
 -- name: journal_in
 SELECT {JournalEntry} FROM holdfast.journal WHERE namespace = $2 ORDER BY id DESC LIMIT $1
 
+-- The audit outlives its runs, and may be about an earlier run of this id. A node may have begun the run by a clock of its
+-- own, which a minute makes up for.
 -- name: journal_of_run
-SELECT {JournalEntry} FROM holdfast.journal WHERE run_id = $1 ORDER BY id DESC LIMIT $2
+SELECT {JournalEntry} FROM holdfast.journal
+WHERE run_id = $1 AND (via IS NULL OR at >= (SELECT created_at - interval '1 minute' FROM holdfast.runs WHERE id = $1))
+ORDER BY id DESC LIMIT $2
+
+-- Rows of the journal that have what somebody looks for.
+-- fragment: wanted(j)
+    ($3::text = '' OR position(lower($3) IN lower({j}.actor)) > 0) AND ($4::text = '' OR position(lower($4) IN lower({j}.verb)) > 0)
+  AND ($5::text = '' OR {j}.via = $5) AND ($6::text = '' OR {j}.request = $6)
+
+-- Among the newest $2 rows, so that nobody makes the store read all of it.
+-- name: journal_found
+SELECT {JournalEntry(j)} FROM (SELECT {JournalEntry} FROM holdfast.journal ORDER BY id DESC LIMIT $2) j
+WHERE {wanted(j)} ORDER BY j.id DESC LIMIT $1
+
+-- name: journal_found_in
+SELECT {JournalEntry(j)} FROM (
+    SELECT {JournalEntry} FROM holdfast.journal WHERE namespace = $7 ORDER BY id DESC LIMIT $2) j
+WHERE {wanted(j)} ORDER BY j.id DESC LIMIT $1

@@ -87,9 +87,10 @@ DELETE FROM holdfast.gathered WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.inherited WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.inherited WHERE run_id = ANY($1::text[]) LIMIT $2))
 
+-- The audit outlives its runs.
 -- name: prune_journal
 DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) AND run_id IS NOT NULL LIMIT $2))
+    SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) AND run_id IS NOT NULL AND via IS NULL LIMIT $2))
 
 -- name: prune_runs
 DELETE FROM holdfast.runs WHERE id = ANY($1::text[])
@@ -114,10 +115,23 @@ ORDER BY retired_at LIMIT $2
 DELETE FROM holdfast.nodes n USING unnest($1::text[]) u(id) WHERE n.id = u.id AND n.retired_at < $2
 
 -- name: old_journal
-SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $1 ORDER BY at LIMIT $2
+SELECT id FROM holdfast.journal WHERE run_id IS NULL AND via IS NULL AND at < $1 ORDER BY at LIMIT $2
 
 -- name: forget_journal
-DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id AND j.at < $2
+DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id AND j.at < $2 AND j.via IS NULL
+
+-- name: old_audit
+SELECT id FROM holdfast.journal WHERE via IS NOT NULL AND at < $1 ORDER BY at LIMIT $2
+
+-- Until the end of the transaction, or until `end_retention`, triggers let go what is old enough of the audit.
+-- name: begin_retention
+SELECT set_config('holdfast.retention', 'on', true)
+
+-- name: end_retention
+SELECT set_config('holdfast.retention', '', true)
+
+-- name: forget_audit
+DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id AND j.at < $2 AND j.via IS NOT NULL
 
 -- Acts that ended before $1, and plans that nobody began and that were made or given up before $2.
 -- name: old_acts

@@ -113,5 +113,23 @@ SELECT {JournalEntry} FROM journal ORDER BY id DESC LIMIT ?1
 -- name: journal_in
 SELECT {JournalEntry} FROM journal INDEXED BY journal_in WHERE namespace = ?2 ORDER BY id DESC LIMIT ?1
 
+-- The audit outlives its runs, and may be about an earlier run of this id. A node may have begun the run by a clock of its
+-- own, which a minute makes up for.
 -- name: journal_of_run
-SELECT {JournalEntry} FROM journal INDEXED BY journal_of WHERE run_id = ?1 ORDER BY id DESC LIMIT ?2
+SELECT {JournalEntry} FROM journal INDEXED BY journal_of
+WHERE run_id = ?1 AND (via IS NULL OR at >= (SELECT created_at - 60 FROM runs WHERE id = ?1)) ORDER BY id DESC LIMIT ?2
+
+-- Rows of the journal that have what somebody looks for.
+-- fragment: wanted(j)
+    (?3 = '' OR instr(lower({j}.actor), lower(?3))) AND (?4 = '' OR instr(lower({j}.verb), lower(?4)))
+  AND (?5 = '' OR {j}.via = ?5) AND (?6 = '' OR {j}.request = ?6)
+
+-- Among the newest ?2 rows, so that nobody makes the store read all of it.
+-- name: journal_found
+SELECT {JournalEntry(j)} FROM (SELECT {JournalEntry} FROM journal ORDER BY id DESC LIMIT ?2) j
+WHERE {wanted(j)} ORDER BY j.id DESC LIMIT ?1
+
+-- name: journal_found_in
+SELECT {JournalEntry(j)} FROM (
+    SELECT {JournalEntry} FROM journal INDEXED BY journal_in WHERE namespace = ?7 ORDER BY id DESC LIMIT ?2) j
+WHERE {wanted(j)} ORDER BY j.id DESC LIMIT ?1

@@ -80,9 +80,11 @@ DELETE FROM gathered WHERE id IN (
 DELETE FROM inherited WHERE (run_id, key) IN (
     SELECT t.run_id, t.key FROM json_each(?1) u CROSS JOIN inherited t ON t.run_id = u.value LIMIT ?2)
 
+-- The audit outlives its runs.
 -- name: prune_journal
 DELETE FROM journal WHERE rowid IN (
-    SELECT t.rowid FROM json_each(?1) u CROSS JOIN journal t INDEXED BY journal_of ON t.run_id = u.value LIMIT ?2)
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN journal t INDEXED BY journal_of ON t.run_id = u.value
+    WHERE t.via IS NULL LIMIT ?2)
 
 -- name: prune_runs
 DELETE FROM runs WHERE id IN (SELECT value FROM json_each(?1))
@@ -107,10 +109,23 @@ ORDER BY retired_at LIMIT ?2
 DELETE FROM nodes WHERE id = ?1 AND retired_at < ?2
 
 -- name: old_journal
-SELECT id FROM journal INDEXED BY journal_apart WHERE run_id IS NULL AND at < ?1 ORDER BY at LIMIT ?2
+SELECT id FROM journal INDEXED BY journal_own WHERE run_id IS NULL AND via IS NULL AND at < ?1 ORDER BY at LIMIT ?2
 
 -- name: forget_journal
-DELETE FROM journal WHERE id = ?1 AND at < ?2
+DELETE FROM journal WHERE id = ?1 AND at < ?2 AND via IS NULL
+
+-- name: old_audit
+SELECT id FROM journal INDEXED BY journal_audit WHERE via IS NOT NULL AND at < ?1 ORDER BY at LIMIT ?2
+
+-- Until `end_retention`, in the same transaction, triggers let go what is old enough of the audit.
+-- name: begin_retention
+INSERT INTO retention (since) VALUES (store_now())
+
+-- name: end_retention
+DELETE FROM retention
+
+-- name: forget_audit
+DELETE FROM journal WHERE id = ?1 AND at < ?2 AND via IS NOT NULL
 
 -- Acts that ended before ?1, and plans that nobody began and that were made or given up before ?2.
 -- name: old_acts
