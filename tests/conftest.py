@@ -41,7 +41,8 @@ LONG = re.compile(
     | tests/unit/test_times\.py::.*right_in_all_zones
     | tests/roles/test_hedge_pays\.py
     | tests/roles/test_adaptive_limits\.py::.*(\[fails\]|for_good)
-    | tests/chaos/test_limits\.py::.*\[sqlite
+    | tests/chaos/test_(limits|schedules)\.py::.*\[sqlite
+    | tests/chaos/test_rates\.py
     | tests/pages/test_browser\.py::(?!test_smoke)
     | tests/pages/test_budgets\.py
     | tests/pages/test_(sessions|pages)\.py::.*\[postgres

@@ -2,8 +2,9 @@
 imports, and the tests of the commands start thousands of them.
 
 `Forked` is a `subprocess.Popen` whose process is forked from a parent that has imported everything. From there on the
-process runs the installed script, with arguments, a working folder, an environment and streams of its own. What Python
-reads when it starts, such as `PYTHONHASHSEED`, is the parent's: a command that depends on it needs a `Popen`.
+process runs the installed script, or with `-m` a module of the tests, with arguments, a working folder, an environment
+and streams of its own. What Python reads when it starts, such as `PYTHONHASHSEED`, is the parent's: a command that
+depends on it needs a `Popen`.
 """
 
 import atexit
@@ -92,7 +93,7 @@ def parent() -> Parent:
 
 
 class Forked(subprocess.Popen[str]):
-    """`holdfast …` as a process of its own, always in a session of its own."""
+    """`holdfast …`, or `-m tests.…`, as a process of its own, always in a session of its own."""
 
     _ended = -1
 
@@ -201,6 +202,10 @@ def main() -> None:
             new.reconfigure(line_buffering=old.line_buffering)
             setattr(sys, name, new)
             setattr(sys, f"__{name}__", new)
+        if words[0] == "-m":
+            sys.path[0], sys.argv = str(ROOT), words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            return
         sys.path[0] = str(Path(words[0]).parent)
         for module in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
             del sys.modules[module]  # a program may have its own

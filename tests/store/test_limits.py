@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast.adaptation import LimitLook, Move
@@ -14,6 +16,8 @@ from holdfast.store.answers import ClaimedStep
 from holdfast.store.database import StoreCall
 from holdfast.store.limits import LimitLoad
 from holdfast.store.operations import HandBack, RetryStep
+from holdfast.store.postgres.verbs import STATEMENTS
+from holdfast.store.postgres.walks import StepWalker
 from holdfast.store.store import Store
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import LimitState, Turns, room_of
@@ -312,3 +316,61 @@ async def test_only_limits_of_its_namespace_are_reported(store: Store) -> None:
     assert await store.limits.adaptive_limits(LONG_S, 10) == []
     await store.limits.observe_limits(loads, "team")
     assert (await look(store)).ok == 1
+
+
+AT_ONCE = """
+WITH locked AS MATERIALIZED (SELECT u.id, pg_advisory_xact_lock(4870118, u.id) FROM unnest($1::int[]) u(id))
+"""
+"""Gets the locks in the statement that counts. It sees the rows as they were before it waited."""
+WAITS = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+async def _taken_beside_another(store: Store, pg_url: str) -> int:
+    """Let a claim come while another one, which takes all places, is about to be committed. Return how many run then."""
+    queue = await under(store, LimitKey("stripe", 5))
+    await wait(store, queue, 20)
+    with psycopg.connect(pg_url) as other, psycopg.connect(pg_url, autocommit=True) as watcher:
+        other.execute("SELECT pg_advisory_xact_lock(4870118, id) FROM holdfast.limits")
+        other.execute(
+            "UPDATE holdfast.steps SET state = 'running', agent = %s, attempt = 1, started_at = now() WHERE n <= 5",
+            (A,),
+        )
+        beside = asyncio.ensure_future(claim(store, 5, B))
+        async with asyncio.timeout(60):
+            while not beside.done() and not watcher.execute(WAITS).fetchone():  # noqa: ASYNC110  the server's locks
+                await asyncio.sleep(0.01)
+        other.commit()
+        await beside
+    await claim(store, 5, B)
+    return await used(store, queue)
+
+
+ON_POSTGRES = pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+
+
+@ON_POSTGRES
+async def test_a_claim_beside_another_finds_no_room(store: Store, store_url: str) -> None:
+    """Who comes while another claim takes the last places gets none, neither then nor afterwards."""
+    assert await _taken_beside_another(store, store_url) == 5
+
+
+@ON_POSTGRES
+async def test_a_count_in_the_statement_that_locks_is_found(
+    store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted bug: who waits for the lock in the statement that counts does not see what the other one took."""
+    counted: list[Any] = []
+    text = STATEMENTS.whole[Verb.limit_rooms].replace(
+        "FROM holdfast.limits l WHERE", "FROM holdfast.limits l JOIN locked ON locked.id = l.id WHERE"
+    )
+
+    async def lock(self: Any, ids: Sequence[int]) -> set[int]:
+        counted[:] = await self._connection.fetch(AT_ONCE + text, list(ids))
+        return set(ids)
+
+    async def rooms(self: Any, ids: Sequence[int]) -> Sequence[Any]:
+        return counted
+
+    monkeypatch.setattr(StepWalker, "lock", lock)
+    monkeypatch.setattr(StepWalker, "rooms", rooms)
+    assert await _taken_beside_another(store, store_url) == 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from holdfast import step, workflow
 from holdfast.schedules import every
 
@@ -14,6 +16,13 @@ async def count_visits() -> int:
 @workflow
 async def hourly() -> int:
     return await count_visits()
+
+
+@workflow
+async def sleepy() -> int:
+    before = await count_visits()
+    await asyncio.sleep(86_400)
+    return before + await count_visits()
 
 
 every("@hourly", name="hourly")(hourly)

@@ -37,6 +37,19 @@ def test_a_day_takes_no_time() -> None:
     assert loop.time() == 86_400
 
 
+def test_what_waits_does_not_notice_that_time_is_skipped() -> None:
+    """Its order and how long it waits stay the same."""
+    loop = VirtualLoop()  # type: ignore[abstract]
+    seen: list[tuple[str, float]] = []
+    for name, due in (("b", 3.0), ("a", 2.0)):
+        loop.call_at(due, lambda name=name: seen.append((name, loop.time())))  # type: ignore[misc]
+    loop.run_for(1.0)
+    loop.skip(1000.0)
+    assert (seen, loop.time()) == ([], 1000.0)
+    loop.run_for(5.0)
+    assert seen == [("a", 1001.0), ("b", 1002.0)]
+
+
 def test_first_come_first_served() -> None:
     """Callbacks that are due at the same time run in the order in which they were scheduled."""
     loop = VirtualLoop()  # type: ignore[abstract]

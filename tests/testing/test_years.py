@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 from holdfast.testing.sim import Sim
-from tests.testing.hourly_flows import count_visits
+from tests.testing.hourly_flows import count_visits, sleepy
 
 ENDED = """
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
@@ -29,6 +30,43 @@ def test_ended_runs_do_not_make_time_pass_slower() -> None:
         sim.stage.world.connection.execute(ENDED)
         assert passed(sim, 24) < 3 * empty_s
         assert len(sim.calls(count_visits)) == 53
+
+
+def test_a_process_stays_while_no_run_is_open() -> None:
+    """Nothing is there to be replayed, so an hour costs no other process. Every time is decided when it comes."""
+    with Sim() as sim:
+        sim.advance(hours=2)
+        opened = sim.stage.opened
+        sim.advance(days=2)
+        assert sim.stage.opened == opened
+        fires = sim.ask(lambda hf: hf.schedules.fires("hourly", 100))
+        assert [fire.fate for fire in fires] == ["started"] * 50
+        assert max(fire.decided_at - fire.at for fire in fires) < timedelta(seconds=1)
+
+
+def test_a_process_that_stayed_can_die() -> None:
+    """After a long wait its leases are no longer than others: another process goes on at once, and loses no time."""
+    with Sim() as sim:
+        sim.advance(days=1)
+        opened = sim.stage.opened
+        sim.kill_agent()
+        sim.advance(days=1)
+        assert sim.stage.opened == opened + 1
+        assert len(sim.calls(count_visits)) == 48
+
+
+def test_a_run_that_sleeps_is_replayed_by_another_process() -> None:
+    """While a run is open, each long wait ends in another process."""
+    with Sim() as sim:
+        run = sim.start(sleepy)
+        opened = sim.stage.opened
+        sim.advance(hours=5)
+        assert sim.stage.opened >= opened + 5
+        sim.advance(days=1)
+        assert run.result() == 2
+        opened = sim.stage.opened
+        sim.advance(hours=5)
+        assert sim.stage.opened <= opened + 1
 
 
 def test_a_virtual_year_of_an_hourly_schedule() -> None:

@@ -209,6 +209,25 @@ def test_after_is_always_later_in_the_hour_that_comes_twice() -> None:
     assert plan.shown(found) == "2026-10-26 02:30:00+01:00"
 
 
+def test_the_same_expression_in_two_zones_has_two_answers() -> None:
+    """Whoever asks in turn for two zones, or for two times, gets the answer to the own question."""
+    oslo, tokyo = (Plan("0 3 * * *", zone=zone) for zone in ("Europe/Oslo", "Asia/Tokyo"))
+    noon, day = moment("2026-11-16T12:00"), 86_400.0
+    expected = [oslo.after(noon), tokyo.after(noon), oslo.after(noon + day), tokyo.after(noon + day)]
+    assert len(set(expected)) == 4
+    asked = [
+        (oslo, noon),
+        (oslo, noon),
+        (tokyo, noon),
+        (tokyo, noon),
+        (oslo, noon + day),
+        (tokyo, noon + day),
+    ]
+    assert [plan.after(at) for plan, at in asked] == [expected[i] for i in (0, 0, 1, 1, 2, 3)]
+    assert expected[0] == moment("2026-11-17T02:00")
+    assert expected[1] == moment("2026-11-16T18:00")
+
+
 def test_an_interval_is_elapsed_time() -> None:
     """`1h30m` is aligned to the epoch or to its anchor, and does not notice that clocks are set forward."""
     plan = Plan("1h30m", zone="Europe/Oslo")

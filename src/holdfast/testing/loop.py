@@ -129,6 +129,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(before)
 
+    def skip(self, until: float) -> None:
+        """Set the clock forward. Whatever waits for a time waits for as long as before: for it, no time has passed."""
+        seconds, self.now = until - self.now, until
+        for _, _, handle in self._timers:
+            handle.due += seconds
+        self._timers[:] = [(due + seconds, made, handle) for due, made, handle in self._timers]
+
     def stop(self) -> None:
         self.stopped = True
 

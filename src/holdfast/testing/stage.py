@@ -4,7 +4,7 @@ moves.
 The process hosts all roles. Its agent does not execute steps itself: it calls `perform`, which may pretend to. Time
 passes by itself while there is something to do. When a workflow waits, the test moves the clock with `advance`. For a
 long wait the stage closes the process and opens another one afterwards, as it would be over a weekend. So every long
-sleep tests replay, too.
+sleep tests replay, too. While no run is open there is nothing to replay: then the process stays, and dozes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ from holdfast.model import (
 )
 from holdfast.node import Node
 from holdfast.store.answers import ClaimedRequest, ClaimedStep, UpdateEnd
+from holdfast.store.bell import Bell
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.supervisor.facts import gather
 from holdfast.supervisor.lateness import next_promise
+from holdfast.supervisor.leadership import lease_s as leader_lease_s
 from holdfast.supervisor.why import explain
 from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedDatabase, World
 from holdfast.workflow import outside
@@ -59,6 +61,9 @@ CALM = Config(
 """Each time a process polls the store it costs real time. So the intervals here are longer than in production."""
 SKIP_S = 3.0
 """For a wait that is longer than this, the stage closes the process and sets the clock forward."""
+DOZE_S = 120.0
+"""If no run is open, the process stays for a wait that is longer than this. All that it waits for by itself, at the
+intervals of `CALM`, is due after it."""
 STILL_S = 7200.0
 """When nothing was written for this long, whatever is still going on will not end by itself."""
 EDGE_S = 0.001
@@ -186,6 +191,29 @@ class PretendingAgent(Agent):
 
 class _StageNode(Node):
     agent_type = PretendingAgent
+
+    async def doze(self, seconds: float) -> bool:
+        """Renew the leases as they will be after so much time in which the loops do not run. Return False if this node does
+        not lead, or has work left: then it cannot doze."""
+        supervisor, agent, scheduler = self.supervisor, self.agent, self.scheduler
+        if supervisor is None or supervisor.epoch is None or self.fenced:
+            return False
+        if (agent is not None and agent.assignments) or (scheduler is not None and scheduler.runs):
+            return False
+        config, store = self.config, self.store
+        if await store.nodes.renew(self.id, seconds + config.lease_s) is None:
+            return False
+        if await store.leader.lead(self.id, seconds + leader_lease_s(config)) != supervisor.epoch:
+            return False
+        self.heartbeat.renewed(self.environment.monotonic() + seconds)
+        return True
+
+    async def wake(self) -> None:
+        """Do at once what has come due meanwhile, as a node does that begins. The loops go on from where they were."""
+        assert self.supervisor is not None
+        if await self.loops.guarded("supervising", self.supervisor.tick):
+            for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
+                self.bells.ring(bell)
 
 
 class _StageProcess(Process):
@@ -334,6 +362,24 @@ class Stage:
                 self.world.processes.remove(process)
                 self.loop.forget_done()
 
+    def _doze(self, until: float) -> bool:
+        """Let the process stay while time passes in which it has nothing to do. Return False if it cannot."""
+        process = self.process
+        if process is None or process.dead or not self.plays_schedules or not self._open_runs.is_empty:
+            return False
+        node = process._caller
+        assert isinstance(node, _StageNode)
+        dozing = self._until_done(process, node.doze(until - self.loop.now))
+        if not dozing.done() or not dozing.result():
+            return False
+        self.loop.skip(until)
+        self._changed_at = (
+            self.loop.now
+        )  # nothing can be written meanwhile, so nothing is stuck because nothing was
+        self._until_done(process, node.wake())
+        self.loop.forget_done()
+        return True
+
     def demand_no_loop(self) -> None:
         if asyncio._get_running_loop() is not None:
             raise HoldfastError(
@@ -382,9 +428,11 @@ class Stage:
         target = until - EPOCH
         while EPOCH + target < until:
             target += 1e-7  # rounding must not end before `until`: what is due then would not happen
-        if target - self.loop.now > SKIP_S:
-            self._leave()
-            self.loop.now = max(self.loop.now, target)
+        wait_s = target - self.loop.now
+        if wait_s > SKIP_S:
+            if not (wait_s > DOZE_S and self._doze(target)):
+                self._leave()
+                self.loop.now = max(self.loop.now, target)
         elif target > self.loop.now:
             process = self._living_process()
             self.loop.run(until=lambda: process.dead, end=target)
@@ -397,7 +445,8 @@ class Stage:
             self._changes, self._changed_at = self.world.changes, self.loop.now
         if self._looked is not None:
             changes, until, look = self._looked
-            if changes == self.world.changes and self.now < until:
+            # What is to be done now stays so until something is written, whatever else comes due.
+            if changes == self.world.changes and (look.busy or self.now < until):
                 return look
         look = self._see(_look_at(self.store, self._open_runs, self.now))
         due = _earliest(look)
@@ -488,6 +537,11 @@ class _OpenRuns:
         self._store = store
         self._ids: list[str] = []
         self._since: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the last look found none."""
+        return not self._ids
 
     async def read(self, now: float) -> list[RunRow]:
         """Return these runs, the newest first."""

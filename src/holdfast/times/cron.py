@@ -52,14 +52,20 @@ class Cron:
         if next(fits, None) is None:
             raise DefinitionError(f"{text!r} never fires: no day of the next 50 years fits")
         self.is_fixed = not parts[0].startswith("*") and not parts[1].startswith("*")
+        self._last: tuple[float, Zone, float | None] | None = None
 
     def _local(self, after: datetime) -> Iterator[datetime]:
         """Yield the local times that fit, in their order."""
         yield from CronSim(self._fields, after)
 
     def after(self, at: float, zone: Zone) -> float | None:
-        """Return the first instant after `at` that fits."""
-        return self._after_fixed(at, zone) if self.is_fixed else self._after_moving(at, zone)
+        """Return the first instant after `at` that fits. The last answer is kept: who decides about a time asks for the next
+        one several times."""
+        if self._last is not None and self._last[0] == at and self._last[1] is zone:
+            return self._last[2]
+        found = self._after_fixed(at, zone) if self.is_fixed else self._after_moving(at, zone)
+        self._last = (at, zone, found)
+        return found
 
     def _after_fixed(self, at: float, zone: Zone) -> float | None:
         for local in self._local(zone.local(at)):
