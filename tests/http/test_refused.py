@@ -130,7 +130,7 @@ async def test_ten_thousand_refusals_are_a_few_rows_and_commits(store_url: str) 
     async with asking(store_url) as asked:
         viewer = bearer(await made_token(asked.hf, "viewer"))
         await asked.get("/v1/runs", headers=viewer)
-        commits = _Commits(asked.hf)
+        commits, begun = _Commits(asked.hf), asked.hf.environment.monotonic()
         keeping = asyncio.ensure_future(asked.server.refused.keep())
         places = asyncio.Semaphore(50)
 
@@ -145,8 +145,9 @@ async def test_ten_thousand_refusals_are_a_few_rows_and_commits(store_url: str) 
         assert set(statuses) <= {401, 403, 429}
         await asked.server.refused.leave(keeping)
         entries = await refused(asked.hf)
-        assert len(entries) <= 4
-        assert 0 < await commits.so_far() <= 2
+        more = int((asked.hf.environment.monotonic() - begun) // WAIT_S)  # on a machine that is very busy
+        assert len(entries) <= 4 + 2 * more
+        assert 0 < await commits.so_far() <= 2 + 2 * more
         assert sum(int(entry.note.partition(" ")[0]) for entry in entries) == ATTACK
 
 
