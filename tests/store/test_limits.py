@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -21,6 +22,7 @@ from holdfast.store.postgres.walks import StepWalker
 from holdfast.store.store import Store
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import LimitState, Turns, room_of
+from tests.store.conftest import run_sql
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -374,3 +376,33 @@ async def test_a_count_in_the_statement_that_locks_is_found(
     monkeypatch.setattr(StepWalker, "lock", lock)
     monkeypatch.setattr(StepWalker, "rooms", rooms)
     assert await _taken_beside_another(store, store_url) == 10
+
+
+@ON_POSTGRES
+async def test_an_administrators_isolation_does_not_make_a_count_old(
+    store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another claim is committed after this one began and before it has the lock. This one sees what the other one took,
+    whatever transactions of this database see by default."""
+    queue = await under(store, LimitKey("stripe", 5))
+    await wait(store, queue, 20)
+    name = urlsplit(store_url).path.lstrip("/")
+    real = StepWalker.lock
+    with psycopg.connect(store_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(4870118, id) FROM holdfast.limits")
+        other.execute(
+            "UPDATE holdfast.steps SET state = 'running', agent = %s, attempt = 1, started_at = now() WHERE n > 15",
+            (A,),
+        )
+
+        async def lock(self: StepWalker, ids: Sequence[int]) -> set[int]:
+            other.commit()
+            return await real(self, ids)
+
+        run_sql(store_url, f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'")
+        beside = open_store(store_url, ENVIRONMENT)
+        await beside.open()
+        monkeypatch.setattr(StepWalker, "lock", lock)
+        assert await claim(beside, 5, B) == []
+        await beside.close()
+    assert await used(store, queue) == 5

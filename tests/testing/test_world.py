@@ -42,7 +42,7 @@ def test_what_waits_does_not_notice_that_time_is_skipped() -> None:
     loop = VirtualLoop()  # type: ignore[abstract]
     seen: list[tuple[str, float]] = []
     for name, due in (("b", 3.0), ("a", 2.0)):
-        loop.call_at(due, lambda name=name: seen.append((name, loop.time())))  # type: ignore[misc]
+        loop.call_at(due, lambda name=name: seen.append((name, loop.time())))
     loop.run_for(1.0)
     loop.skip(1000.0)
     assert (seen, loop.time()) == ([], 1000.0)

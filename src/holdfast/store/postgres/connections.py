@@ -130,10 +130,12 @@ def _settings(config: Config) -> dict[str, str]:
     or idle.
 
     Limits on statements are switched off. They may be set for all users, and would end statements that are meant to
-    wait. Every statement has a limit on our side.
+    wait. Every statement has a limit on our side. The isolation may be set for all users, too. A statement must see what was
+    committed before it began: what is counted under a lock would otherwise be what was there before the lock was got.
     """
     return {
         "search_path": SAFE_PATH,
+        "default_transaction_isolation": "read committed",
         "statement_timeout": "0",
         "lock_timeout": "0",
         "idle_session_timeout": "0",
