@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -17,15 +17,17 @@ from msgspec import Meta
 
 from holdfast.access import Act, Identity
 from holdfast.desk.desk import Desk
+from holdfast.desk.events import shown_event
 from holdfast.desk.filters import run_filter
 from holdfast.desk.opened import Opened
 from holdfast.desk.runs import mark_of
-from holdfast.errors import InvalidInput, StoreError, UnknownRun
+from holdfast.errors import InvalidInput, StoreError, UnknownLimit, UnknownRun
 from holdfast.http.call import Call, Given
 from holdfast.http.reader import read_query
 from holdfast.http.refusals import Refusal
 from holdfast.http.runs import RunsQuery
 from holdfast.store.reads import RunFilter
+from holdfast.wire.answers import Limit
 from holdfast.wire.paths import id_of
 
 MEDIA_TYPE = "text/event-stream"
@@ -39,7 +41,9 @@ CHECK_S = 1.0
 RETRY_MS = (1_000, 4_000)
 PAGE = 50
 """The mark of a list is that of its first page."""
-UNKNOWN, ATTENTION = "unknown", "attention"
+OCCASIONS, LIMITS = 100, 500
+UNKNOWN = "unknown"
+WHICH = "run:REF, runs: and a filter, attention, events, occasions, limits, or limit:KEY"
 
 Mark = Callable[[], Awaitable[str]]
 
@@ -68,9 +72,7 @@ class Looks:
 async def stream(call: Call) -> Given:
     topics: list[str] = list(dict.fromkeys(call.query.topic))
     if not topics:
-        raise Refusal(
-            "invalid", "name at least one topic: run:REF, runs: and a filter, or attention", place="?topic"
-        )
+        raise Refusal("invalid", f"name at least one topic: {WHICH}", place="?topic")
     marks = {topic: await _topic(call, topic) for topic in topics}
     await call.server.demand_streams(call.who)
     return Given(_pokes(call, marks), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
@@ -84,11 +86,11 @@ async def _topic(call: Call, topic: str) -> Mark:
     if separator and kind == "runs":
         where = await _filter(call, rest)
         return lambda: _mark_of_runs(call.desk, call.who, where)
-    if topic == ATTENTION:
-        return lambda: _mark_of_attention(call.desk, call.who)
-    raise Refusal(
-        "invalid", "there is no such topic: write run:REF, runs: and a filter, or attention", place="?topic"
-    )
+    if separator and kind == "limit" and (limit := id_of(rest)) is not None:
+        return lambda: _mark_of_limit(call.desk, call.who, limit)
+    if (read := WHOLE.get(topic)) is not None:
+        return lambda: read(call.desk, call.who)
+    raise Refusal("invalid", f"there is no such topic: write {WHICH}", place="?topic")
 
 
 async def _mark_of_run(desk: Desk, who: Identity, run: str) -> str:
@@ -101,6 +103,45 @@ async def _mark_of_run(desk: Desk, who: Identity, run: str) -> str:
 async def _mark_of_attention(desk: Desk, who: Identity) -> str:
     found = await desk.overview.attention(who)
     return _digest([found.total, [(one.id, one.count) for one in found.items]])
+
+
+async def _mark_of_events(desk: Desk, who: Identity) -> str:
+    found = await desk.events.list(who, limit=PAGE)
+    return _digest([shown_event(who, one, with_data=False) for one in found])
+
+
+async def _mark_of_occasions(desk: Desk, who: Identity) -> str:
+    """Those that are open, the newest, and when times of triggers come."""
+    known = [(one.name, one.next_at) for one in await desk.triggers.list(who, limit=OCCASIONS)]
+    opened = await desk.triggers.occasions(who, state="open", limit=OCCASIONS)
+    return _digest([known, opened, await desk.triggers.occasions(who, limit=OCCASIONS)])
+
+
+async def _mark_of_limits(desk: Desk, who: Identity) -> str:
+    found = [_without_clock(one) for one in await desk.limits.list(who, limit=LIMITS)]
+    return _digest([found, await desk.limits.fairs(who, limit=LIMITS)])
+
+
+async def _mark_of_limit(desk: Desk, who: Identity, key: str) -> str:
+    try:
+        found = await desk.limits.get(who, key)
+    except UnknownLimit:
+        return UNKNOWN
+    return _digest([_without_clock(found.limit), found.holders, found.waiters])
+
+
+def _without_clock(one: Limit) -> Limit:
+    """Return a limit without how long it takes until there is room, which is another number at every look."""
+    return msgspec.structs.replace(one, next_s=None if one.next_s is None else 0.0)
+
+
+WHOLE: Mapping[str, Callable[[Desk, Identity], Awaitable[str]]] = {
+    "attention": _mark_of_attention,
+    "events": _mark_of_events,
+    "occasions": _mark_of_occasions,
+    "limits": _mark_of_limits,
+}
+"""Topics that are a list as a whole."""
 
 
 async def _mark_of_runs(desk: Desk, who: Identity, where: RunFilter) -> str:
@@ -137,14 +178,18 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
     async with server.counted_stream(call.who):
         yield f"retry: {environment.random.randint(*RETRY_MS)}\n\n".encode()
         pause_s, checked_at = LOOK_S, environment.monotonic()
-        said_at = checked_at
+        said_at, is_away = checked_at, False
         while not server.is_leaving:
             try:
                 found = {
                     topic: await server.looks.mark(call.who, topic, read) for topic, read in topics.items()
                 }
+                is_away = False
             except StoreError:
                 found = known  # the next look may succeed
+                if not is_away:
+                    is_away = True
+                    yield b"event: away\ndata: {}\n\n"
             changed = [topic for topic, mark in found.items() if known.get(topic) != mark]
             if changed and not (not known and _digest(found) == came_with):
                 pause_s = LOOK_S

@@ -48,6 +48,7 @@ def templates() -> jinja2.Environment:
     }
     made.filters |= {
         "span": words.span,
+        "ago": words.ago,
         "clock": words.clock,
         "iso": words.iso,
         "value": words.value,

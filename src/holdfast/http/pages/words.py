@@ -101,6 +101,13 @@ def span(seconds: float | None) -> str:
     return "" if seconds is None else span_of(seconds)
 
 
+def ago(seconds: float) -> str:
+    """Return how long ago something was. Nobody needs a tenth of a second of that, and it would change too often."""
+    if seconds < 1:
+        return "just now"
+    return f"{int(seconds)} s ago" if seconds < 10 else f"{span_of(seconds)} ago"
+
+
 def count(number: int) -> str:
     return f"{number:,}"
 

@@ -7,6 +7,11 @@ export function span(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
+export function ago(seconds) {
+  if (seconds < 1) return "just now";
+  return seconds < 10 ? `${Math.floor(seconds)} s ago` : `${span(seconds)} ago`;
+}
+
 const two = (number) => String(number).padStart(2, "0");
 
 export function clock(text) {
