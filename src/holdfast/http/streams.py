@@ -8,8 +8,7 @@ nothing has changed, or a poke for each topic. States in between may be left out
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 import msgspec
@@ -17,17 +16,16 @@ from msgspec import Meta
 
 from holdfast.access import Act, Identity
 from holdfast.desk.desk import Desk
-from holdfast.desk.events import shown_event
 from holdfast.desk.filters import run_filter
 from holdfast.desk.opened import Opened
 from holdfast.desk.runs import mark_of
-from holdfast.errors import InvalidInput, StoreError, UnknownLimit, UnknownRun
+from holdfast.errors import InvalidInput, StoreError, UnknownRun
 from holdfast.http.call import Call, Given
+from holdfast.http.marks import UNKNOWN, WHOLE, digest, mark_of_limit
 from holdfast.http.reader import read_query
 from holdfast.http.refusals import Refusal
 from holdfast.http.runs import RunsQuery
 from holdfast.store.reads import RunFilter
-from holdfast.wire.answers import Limit
 from holdfast.wire.paths import id_of
 
 MEDIA_TYPE = "text/event-stream"
@@ -41,9 +39,7 @@ CHECK_S = 1.0
 RETRY_MS = (1_000, 4_000)
 PAGE = 50
 """The mark of a list is that of its first page."""
-OCCASIONS, LIMITS = 100, 500
-UNKNOWN = "unknown"
-WHICH = "run:REF, runs: and a filter, attention, events, occasions, limits, or limit:KEY"
+WHICH = f"run:REF, runs: and a filter, limit:KEY, {', '.join(sorted(WHOLE))}"
 
 Mark = Callable[[], Awaitable[str]]
 
@@ -87,7 +83,7 @@ async def _topic(call: Call, topic: str) -> Mark:
         where = await _filter(call, rest)
         return lambda: _mark_of_runs(call.desk, call.who, where)
     if separator and kind == "limit" and (limit := id_of(rest)) is not None:
-        return lambda: _mark_of_limit(call.desk, call.who, limit)
+        return lambda: mark_of_limit(call.desk, call.who, limit)
     if (read := WHOLE.get(topic)) is not None:
         return lambda: read(call.desk, call.who)
     raise Refusal("invalid", f"there is no such topic: write {WHICH}", place="?topic")
@@ -100,53 +96,9 @@ async def _mark_of_run(desk: Desk, who: Identity, run: str) -> str:
         return UNKNOWN
 
 
-async def _mark_of_attention(desk: Desk, who: Identity) -> str:
-    found = await desk.overview.attention(who)
-    return _digest([found.total, [(one.id, one.count) for one in found.items]])
-
-
-async def _mark_of_events(desk: Desk, who: Identity) -> str:
-    found = await desk.events.list(who, limit=PAGE)
-    return _digest([shown_event(who, one, with_data=False) for one in found])
-
-
-async def _mark_of_occasions(desk: Desk, who: Identity) -> str:
-    """Those that are open, the newest, and when times of triggers come."""
-    known = [(one.name, one.next_at) for one in await desk.triggers.list(who, limit=OCCASIONS)]
-    opened = await desk.triggers.occasions(who, state="open", limit=OCCASIONS)
-    return _digest([known, opened, await desk.triggers.occasions(who, limit=OCCASIONS)])
-
-
-async def _mark_of_limits(desk: Desk, who: Identity) -> str:
-    found = [_without_clock(one) for one in await desk.limits.list(who, limit=LIMITS)]
-    return _digest([found, await desk.limits.fairs(who, limit=LIMITS)])
-
-
-async def _mark_of_limit(desk: Desk, who: Identity, key: str) -> str:
-    try:
-        found = await desk.limits.get(who, key)
-    except UnknownLimit:
-        return UNKNOWN
-    return _digest([_without_clock(found.limit), found.holders, found.waiters])
-
-
-def _without_clock(one: Limit) -> Limit:
-    """Return a limit without how long it takes until there is room, which is another number at every look."""
-    return msgspec.structs.replace(one, next_s=None if one.next_s is None else 0.0)
-
-
-WHOLE: Mapping[str, Callable[[Desk, Identity], Awaitable[str]]] = {
-    "attention": _mark_of_attention,
-    "events": _mark_of_events,
-    "occasions": _mark_of_occasions,
-    "limits": _mark_of_limits,
-}
-"""Topics that are a list as a whole."""
-
-
 async def _mark_of_runs(desk: Desk, who: Identity, where: RunFilter) -> str:
     found = [mark_of(row) for row in await desk.runs.list(who, where)]
-    return _digest(found)
+    return digest(found)
 
 
 async def _filter(call: Call, text: str) -> RunFilter:
@@ -191,11 +143,11 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
                     is_away = True
                     yield b"event: away\ndata: {}\n\n"
             changed = [topic for topic, mark in found.items() if known.get(topic) != mark]
-            if changed and not (not known and _digest(found) == came_with):
+            if changed and not (not known and digest(found) == came_with):
                 pause_s = LOOK_S
                 for topic in changed:
                     known[topic] = found[topic]
-                    yield _poke(topic, found[topic], _digest(found))
+                    yield _poke(topic, found[topic], digest(found))
                 said_at = environment.monotonic()
             known = dict(found)
             if environment.monotonic() > said_at + COMMENT_S:
@@ -214,6 +166,3 @@ def _poke(topic: str, mark: str, id: str) -> bytes:
     data = msgspec.json.encode({"topic": topic, "mark": mark}).decode()
     return f"id: {id}\nevent: poke\ndata: {data}\n\n".encode()
 
-
-def _digest(parts: object) -> str:
-    return hashlib.blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=9).hexdigest()

@@ -29,6 +29,7 @@ async def agents(call: Call) -> Given:
         "agents.html",
         "agents",
         "Agents",
+        topics="topic=agents",
         groups=groups,
         leader=found.leader,
         said=f"{len(found.items)} {'process' if len(found.items) == 1 else 'processes'} on {hosts} {'host' if hosts == 1 else 'hosts'}, {work} at work",
