@@ -53,7 +53,9 @@ async def _alerts(desk: Desk, who: Identity) -> str:
 
 async def _asks(desk: Desk, who: Identity) -> str:
     found = await desk.asks.list(who, AskFilter(limit=ROWS))
-    return digest([(one.id, one.state, one.who, [(each.by, each.at) for each in one.answers]) for one in found])
+    return digest(
+        [(one.id, one.state, one.who, [(each.by, each.at) for each in one.answers]) for one in found]
+    )
 
 
 async def _attention(desk: Desk, who: Identity) -> str:
@@ -92,6 +94,10 @@ async def _quarantine(desk: Desk, who: Identity) -> str:
     return digest(await desk.quarantine.list(who))
 
 
+async def _schedules(desk: Desk, who: Identity) -> str:
+    return digest(await desk.schedules.list(who, limit=ROWS))
+
+
 async def mark_of_limit(desk: Desk, who: Identity, key: str) -> str:
     """Return the mark of a limit, with who has it and who waits for it."""
     try:
@@ -118,5 +124,6 @@ WHOLE: Mapping[str, Callable[[Desk, Identity], Awaitable[str]]] = {
     "limits": _limits,
     "occasions": _occasions,
     "quarantine": _quarantine,
+    "schedules": _schedules,
 }
 """Topics that are a list as a whole."""

@@ -165,4 +165,3 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
 def _poke(topic: str, mark: str, id: str) -> bytes:
     data = msgspec.json.encode({"topic": topic, "mark": mark}).decode()
     return f"id: {id}\nevent: poke\ndata: {data}\n\n".encode()
-
