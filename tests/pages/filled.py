@@ -107,6 +107,12 @@ class Filler:
         name = next(one for one in names if one.rpartition(".")[2] == workflow)
         return str(self.ask("POST", "/v1/runs", {"workflow": name, "id": id, "input": given, **more})["ref"])
 
+    def schedule(self, name: str, times: str, tz: str) -> None:
+        names = [one["name"] for one in self.ask("GET", "/v1/workflows")["items"]]
+        workflow = next(one for one in names if one.endswith("talks"))
+        given = {"name": name, "workflow": workflow, "times": times, "tz": tz, "input": {}}
+        self.ask("POST", "/v1/schedules", given)
+
     def emit(self, n: int, type: str, source: str, subject: str, data: Any) -> None:
         event = {
             "specversion": "1.0",
@@ -151,16 +157,7 @@ class Filler:
         self.until(lambda: bool(self.ask("GET", "/v1/quarantine")["items"]))
         self.until(lambda: len(self.ask("GET", "/v1/asks")["items"]) == 2)
         for name, times, tz in (("nightly", "0 3 * * *", "Europe/Oslo"), ("every-5-min", "5m", "UTC")):
-            workflow = next(
-                one["name"]
-                for one in self.ask("GET", "/v1/workflows")["items"]
-                if one["name"].endswith("talks")
-            )
-            self.ask(
-                "POST",
-                "/v1/schedules",
-                {"name": name, "workflow": workflow, "times": times, "tz": tz, "input": {}},
-            )
+            self.schedule(name, times, tz)
         self.ask("POST", "/v1/schedules/nightly/pause", {"note": "the warehouse counts its stock"})
         self.fill_limits()
         return refs

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from holdfast.http.pages import words
+from holdfast.http.pages.assets import ASSETS
 from tests.forkserver import HOLDFAST
 from tests.http.processes import Process
-from tests.pages.conftest import AXE, Site, Window, slack
+from tests.pages.conftest import AXE, PICTURES, Site, Window, pictured, slack
 from tests.pages.filled import APPLICATION, Filler
 from tests.pages.hostile import HOSTILE
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_smoke_a_person_finds_a_run_and_holds_it(window: Window, site: Site) -> None:
@@ -337,6 +337,36 @@ def test_a_server_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pa
         context.close()
 
 
+SPANS = (
+    0.0,
+    0.0004,
+    0.34,
+    0.9994,
+    0.9996,
+    1.0,
+    1.25,
+    9.94,
+    9.96,
+    10.4,
+    65.0,
+    119.4,
+    120.0,
+    3_600.0,
+    7_200.0,
+    2e5,
+)
+
+
+def test_scripts_and_server_write_durations_alike(window: Window) -> None:
+    """What ticks in the browser is written as the server wrote it, so nothing jumps when a page comes in."""
+    page = window.open("/runs")
+    found = page.evaluate(
+        "async ([url, all]) => { const { ago, span } = await import(url); return all.map((one) => [span(one), ago(one)]); }",
+        [ASSETS["words.js"].url, SPANS],
+    )
+    assert found == [[words.span(one), words.ago(one)] for one in SPANS]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_of_every_page_are_there_to_be_looked_at(window: Window, site: Site, theme: str) -> None:
     """In work/pages, which no commit has: every page at three widths."""
@@ -347,13 +377,6 @@ def test_pictures_of_every_page_are_there_to_be_looked_at(window: Window, site: 
         for place in places(site):
             window.open(place)
             pictured(page, place, f"{width}-{theme}")
-
-
-def pictured(page: Page, place: str, kind: str) -> None:
-    folder = ROOT / "work/pages"
-    folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"\W+", "-", place).strip("-") or "overview"
-    page.screenshot(path=folder / f"{name}-{kind}.png")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -385,6 +408,6 @@ def test_the_picture_that_the_docs_show(window: Window) -> None:
     page.set_viewport_size({"width": 1280, "height": 1080})
     window.open("/runs/mall-prod")
     expect(page.locator("#timeline")).to_be_visible()
-    folder = ROOT / ("docs" if os.environ.get("HOLDFAST_PICTURES") else "work/pages")
+    folder = PICTURES.parents[1] / "docs" if os.environ.get("HOLDFAST_PICTURES") else PICTURES
     folder.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=folder / "dashboard.png")
