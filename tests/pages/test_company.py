@@ -302,7 +302,7 @@ def test_a_store_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pat
             answer = late.goto(f"{up.url}/runs/tent")
             assert answer is not None
             assert answer.status == 503
-            expect(late.get_by_role("alert")).to_contain_text("the store cannot be reached")
+            expect(late.get_by_role("alert")).to_contain_text("The store cannot be reached.")
             in_both_themes(late, "store-away-late")
             begun = time.monotonic()
             store.start()
@@ -377,7 +377,7 @@ def test_what_one_person_does_the_other_one_sees(browser: Browser, store_url: st
         expect(mine.locator(".head .pill")).to_have_text("held")
         dialog.get_by_role("button", name="Hold 1 run").click()
         expect(dialog.get_by_role("alert")).to_contain_text(
-            "the run was running when you opened this form, and is held now"
+            "The run was running when you opened this form, and is held now"
         )
         assert dialog.get_by_label("Why").input_value() == "counting the tents"
         in_both_themes(theirs, "two-people")

@@ -181,7 +181,7 @@ async def test_a_form_about_a_run_that_has_changed_does_nothing(operator: Signed
     assert (await operator.post(held, seen)).status_code == 303
     answer = await operator.post(cancel, seen)
     assert answer.status_code == 409
-    assert "the run was running when you opened this form, and is held now; nothing was done" in answer.text
+    assert "The run was running when you opened this form, and is held now; nothing was done." in answer.text
     row = await operator.asked.hf.store.reads.run(ref)
     assert row is not None
     assert row.state == "held"

@@ -7,10 +7,9 @@ export function span(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
-export function ago(seconds) {
-  if (seconds < 1) return "just now";
-  return seconds < 10 ? `${Math.floor(seconds)} s ago` : `${span(seconds)} ago`;
-}
+// Nobody needs a tenth of a second of how long something has been so, and it would change too often.
+export const whole = (seconds) => (seconds < 10 ? `${Math.max(1, Math.floor(seconds))} s` : span(seconds));
+export const ago = (seconds) => (seconds < 1 ? "just now" : `${whole(seconds)} ago`);
 
 const two = (number) => String(number).padStart(2, "0");
 
