@@ -318,7 +318,7 @@ def test_a_store_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pat
             print(f"said after {said_s:.1f} s, back after {back_s:.1f} s")
 
 
-def told(folder: Path, store: str, *words: str) -> str:
+def output_of(folder: Path, store: str, *words: str) -> str:
     """What a command says."""
     made = subprocess.run(
         [HOLDFAST, *words, "--store", store], check=True, capture_output=True, text=True, cwd=folder
@@ -337,7 +337,7 @@ def two_people(
         filler.start("trip", "approve", {})
         filler.start("letter", "backs_off", {})
         filler.until(lambda: bool(filler.ask("GET", "/v1/asks")["items"]))
-        make = partial(told, folder, store, "tokens", "create", "--role")
+        make = partial(output_of, folder, store, "tokens", "create", "--role")
         admin = Filler(up.url, make("admin", "--name", "root").strip())
         with seen_by(browser, up.url) as ada, seen_by(browser, up.url) as bob:
             for window, name in ((ada, "ada"), (bob, "bob")):
@@ -416,7 +416,7 @@ def test_a_retry_of_a_run_that_has_ended_meanwhile_is_no_new_run(
 def test_a_question_that_somebody_else_has_answered_says_so(
     browser: Browser, store_url: str, tmp_path: Path
 ) -> None:
-    """Bob has the form open, and decides otherwise: he is told who has answered, and what."""
+    """Bob has the form open, and decides otherwise: he sees who has answered, and what."""
     with two_people(browser, store_url, tmp_path, "answerer") as (admin, ada, bob):
         ask = admin.ask("GET", "/v1/asks")["items"][0]
         mine, theirs = ada.open(f"/asks/{ask['ref']}"), bob.open(f"/asks/{ask['ref']}")
@@ -446,7 +446,7 @@ def test_a_run_that_is_pruned_while_one_looks_at_it(browser: Browser, store_url:
         live(page)
         live(listed)
         expect(listed.locator("#run-word")).to_be_visible()
-        told(tmp_path, store_url, "prune", "--older-than", "0s")
+        output_of(tmp_path, store_url, "prune", "--older-than", "0s")
         expect(page.locator("#away")).to_contain_text("is no longer in the store")
         expect(page.get_by_role("heading", name="word")).to_be_visible()
         expect(page.locator("#pulse")).not_to_contain_text("Live")

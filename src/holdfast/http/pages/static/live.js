@@ -1,8 +1,8 @@
 // Keeps a page true: a poke says that something has changed, and the page is fetched and morphed. Times tick here.
 import { ago, span, clock, whole } from "./words.js";
-import { listener, url as worker } from "./stream.js";
+import { listener, url as script } from "./stream.js";
 
-const rules = { createHTML: (text) => text, createScript: () => "", createScriptURL: (text) => (text === worker ? text : "") };
+const rules = { createHTML: (text) => text, createScript: () => "", createScriptURL: (text) => (text === script ? text : "") };
 const policy = window.trustedTypes?.createPolicy("htmx", rules) ?? rules;
 htmx.registerExtension("trusted", { init: (api) => api.initSecurity(policy) });
 
@@ -136,7 +136,7 @@ function heard(words) {
 
 let wish = listener(heard);
 if (window.SharedWorker) {
-  const shared = new SharedWorker(policy.createScriptURL(worker), { type: "module" });
+  const shared = new SharedWorker(policy.createScriptURL(script), { type: "module" });
   shared.port.onmessage = ({ data }) => heard(data);
   shared.onerror = () => { wish = listener(heard); listen(); };
   wish = (words) => shared.port.postMessage(words);
