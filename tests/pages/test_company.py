@@ -168,7 +168,7 @@ def test_pages_of_several_namespaces_leave_room_for_others(browser: Browser, tmp
         Filler.until(lambda: sum("Live" in page.locator("#pulse").inner_text() for page in pages[3:]) == 3)
 
 
-def test_a_browser_without_shared_workers_is_live(browser: Browser, tmp_path: Path) -> None:
+def test_a_page_that_cannot_share_a_stream_has_its_own(browser: Browser, tmp_path: Path) -> None:
     """Such as those of many phones: then each page has its own stream."""
     with (
         running(tmp_path, f"sqlite:///{tmp_path}/phone.db", "up", APPLICATION) as up,
