@@ -44,7 +44,7 @@ LONG = re.compile(
     | tests/chaos/test_(limits|schedules)\.py::.*\[sqlite
     | tests/chaos/test_rates\.py
     | tests/pages/test_browser\.py::(?!test_smoke)
-    | tests/pages/test_budgets\.py
+    | tests/pages/test_(budgets|company)\.py
     | tests/pages/test_(sessions|pages)\.py::.*\[postgres
     | tests/simulation/test_coverage\.py::test_300
     | tests/commands/test_errors\.py::test_a_disk_that_fills

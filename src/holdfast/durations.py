@@ -35,7 +35,7 @@ def span(seconds: float) -> str:
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size * 2:

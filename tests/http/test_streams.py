@@ -13,8 +13,10 @@ import httpx2
 import msgspec
 
 from holdfast import Holdfast
+from holdfast.access import Identity, Kind, Role
 from holdfast.http.listener import Address, serving
-from tests.http.conftest import FAST, Asked, bearer, made_token
+from holdfast.http.marks import WHOLE
+from tests.http.conftest import FAST, Asked, bearer, made_ask, made_callback, made_occasion, made_token
 
 COUNT = {"workflow": "shop.count", "input": {"a": 1}}
 
@@ -154,3 +156,46 @@ async def test_what_is_no_topic_is_refused(lone: Asked) -> None:
         answer = await lone.get(f"/v1/stream?topic=run:{run}", headers=mine)
         assert answer.text.count("event: poke") == 0
     assert lone.server.streams == {}
+
+
+async def made_everything(asked: Asked) -> None:
+    """Something in every list that an act can make."""
+    await asked.post("/v1/runs", {**COUNT, "id": "x"})
+    await asked.post("/v1/acts", {"verb": "hold", "prefix": "x"})
+    await asked.post("/v1/holds", {"scope": "workflow", "value": "shop.count"})
+    await asked.post("/v1/breakers/bank/open", {})
+    await asked.post("/v1/fair", {"key": "acme", "weight": 2})
+    await asked.post(
+        "/v1/schedules", {"name": "daily", "workflow": "shop.count", "times": "0 3 * * *", "input": {"a": 1}}
+    )
+    await made_ask(asked.hf, "default", "asking", "Pay it?", "person:ada")
+    await made_occasion(asked.hf, "default", "2026-11-18")
+    await made_callback(asked.hf, "default", "calling")
+
+
+async def test_a_mark_changes_when_its_list_does_and_not_otherwise(quiet: Asked) -> None:
+    """Nor does it depend on who looks: one look serves all in a namespace, and pages of two people would poke each other for ever."""
+    ada = Identity(Kind.TOKEN, "1", "ada", Role.ADMIN, frozenset({"default"}), "default")
+    bob = Identity(Kind.TOKEN, "2", "bob", Role.VIEWER, frozenset({"default"}), "default", payloads=False)
+
+    async def marks(who: Identity) -> dict[str, str]:
+        return {topic: await read(quiet.hf.desk, who) for topic, read in WHOLE.items()}
+
+    empty = await marks(ada)
+    assert empty == await marks(bob)
+    await made_everything(quiet)
+    full = await marks(ada)
+    assert full == await marks(bob)
+    assert full == await marks(ada)
+    rest = {"alerts", "quarantine"}  # they need a supervisor, or a process that dies: see the pages
+    assert {topic for topic in WHOLE if full[topic] == empty[topic]} == rest
+
+
+async def test_each_list_is_a_topic(quiet: Asked) -> None:
+    """And a wrong one is refused with their names."""
+    async with listening(str(quiet.hf.url)) as (_, url), httpx2.AsyncClient(timeout=30) as client:
+        async with Reader(client, url, *WHOLE, "limit:nothing") as reader:
+            found = {(await reader.event())[1]["topic"] for _ in range(len(WHOLE) + 1)}
+            assert found == {*WHOLE, "limit:nothing"}
+        refused = (await client.get(f"{url}/v1/stream?topic=lists")).json()
+        assert all(topic in refused["detail"] for topic in WHOLE)

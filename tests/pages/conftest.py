@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,3 +108,11 @@ def window(browser: Browser, site: Site) -> Iterator[Window]:
 
 
 AXE = (Path(__file__).with_name("vendor") / "axe.js").read_text(encoding="utf-8")
+PICTURES = Path(__file__).parents[2] / "work/pages"
+
+
+def pictured(page: Page, place: str, kind: str) -> None:
+    """Take a picture of what a page shows, for people to look at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"\W+", "-", place).strip("-") or "overview"
+    page.screenshot(path=PICTURES / f"{name}-{kind}.png")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from functools import partial
@@ -87,10 +88,30 @@ class Filler:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
+    def tried(self, verb: str, path: str, body: Any = None) -> bool:
+        """True if the server does it. False if it cannot now."""
+        try:
+            self.ask(verb, path, body)
+        except urllib.error.HTTPError as wrong:
+            if wrong.code != 503:
+                raise
+            return False
+        return True
+
+    def text(self, path: str) -> str:
+        with urllib.request.urlopen(self._url + path, timeout=30) as answer:
+            return str(answer.read().decode())
+
     def start(self, id: str, workflow: str, given: Mapping[str, Any], **more: Any) -> str:
         names = [one["name"] for one in self.ask("GET", "/v1/workflows")["items"]]
         name = next(one for one in names if one.rpartition(".")[2] == workflow)
         return str(self.ask("POST", "/v1/runs", {"workflow": name, "id": id, "input": given, **more})["ref"])
+
+    def schedule(self, name: str, times: str, tz: str) -> None:
+        names = [one["name"] for one in self.ask("GET", "/v1/workflows")["items"]]
+        workflow = next(one for one in names if one.endswith("talks"))
+        given = {"name": name, "workflow": workflow, "times": times, "tz": tz, "input": {}}
+        self.ask("POST", "/v1/schedules", given)
 
     def emit(self, n: int, type: str, source: str, subject: str, data: Any) -> None:
         event = {
@@ -122,11 +143,11 @@ class Filler:
         refs: dict[str, str] = {}
         for run, workflow, given in RUNS:
             if run == "mall-prod":  # it wants more machines than are left
-                self.until(partial(self._is, refs["shop-prod"], "succeeded"))
+                self.until(partial(self.is_now, refs["shop-prod"], "succeeded"))
             tags = {"region": "eu"} if run == "mall-prod" else {"region": "eu", "note": HOSTILE}
             refs[run] = self.start(run, workflow, given, tags=tags)
         for run, state in AIMS.items():
-            self.until(partial(self._is, refs[run], state))
+            self.until(partial(self.is_now, refs[run], state))
         for n in range(6):
             self.start(f"payment-{n}", "pay_while_down", {"cents": 100 + n})
         self.ask("POST", f"/v1/runs/{refs['held-1']}/hold", {"note": f"waiting for the bank {HOSTILE}"})
@@ -136,21 +157,12 @@ class Filler:
         self.until(lambda: bool(self.ask("GET", "/v1/quarantine")["items"]))
         self.until(lambda: len(self.ask("GET", "/v1/asks")["items"]) == 2)
         for name, times, tz in (("nightly", "0 3 * * *", "Europe/Oslo"), ("every-5-min", "5m", "UTC")):
-            workflow = next(
-                one["name"]
-                for one in self.ask("GET", "/v1/workflows")["items"]
-                if one["name"].endswith("talks")
-            )
-            self.ask(
-                "POST",
-                "/v1/schedules",
-                {"name": name, "workflow": workflow, "times": times, "tz": tz, "input": {}},
-            )
+            self.schedule(name, times, tz)
         self.ask("POST", "/v1/schedules/nightly/pause", {"note": "the warehouse counts its stock"})
         self.fill_limits()
         return refs
 
-    def _is(self, ref: str, state: str) -> bool:
+    def is_now(self, ref: str, state: str) -> bool:
         return bool(self.ask("GET", f"/v1/runs/{ref}")["state"] == state)
 
     @staticmethod

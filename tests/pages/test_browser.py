@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from holdfast.http.pages import words
+from holdfast.http.pages.assets import ASSETS
 from tests.forkserver import HOLDFAST
 from tests.http.processes import Process
-from tests.pages.conftest import AXE, Site, Window, slack
+from tests.pages.conftest import AXE, PICTURES, Site, Window, pictured, slack
 from tests.pages.filled import APPLICATION, Filler
 from tests.pages.hostile import HOSTILE
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_smoke_a_person_finds_a_run_and_holds_it(window: Window, site: Site) -> None:
@@ -46,7 +46,7 @@ def test_smoke_a_person_finds_a_run_and_holds_it(window: Window, site: Site) -> 
 
 
 PLACES = [
-    "/", "/runs", "/alerts", "/workflows", "/schedules", "/schedules/nightly", "/backlog", "/agents", "/gates", "/quarantine",
+    "/", "/runs", "/asks", "/asks?ended=true", "/alerts", "/workflows", "/workflows/tests.pages.application.buy", "/schedules", "/schedules/nightly", "/backlog", "/agents", "/gates", "/quarantine",
     "/acts", "/audit", "/tokens", "/limits", "/limits/bank", "/limits/mail", "/events", "/events?type=fx.published", "/events/bank/e2",
     "/triggers", "/occasions/evening@when:2026-11-18", "/occasions/evening@when:2026-11-16", "/do/v1/limits/bank",
     "/do/v1/occasions/evening@when:2026-11-18/start", "/more", "/start", "/signin", "/runs/trip-8841", "/runs/order-1002?step=1",
@@ -55,13 +55,22 @@ PLACES = [
 ]  # fmt: skip
 
 
+EMPTY = [place for place in PLACES if place.count("/") == 1 and place not in {"/more", "/signin"}]
+"""Pages that a store without anything in it has, too."""
+
+
+def places(site: Site) -> list[str]:
+    """Return all that is looked at, with questions, whose names nobody knows before."""
+    return [*PLACES, *(f"/asks/{one['ref']}" for one in site.filler.ask("GET", "/v1/asks")["items"])]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_on_any_page(window: Window, theme: str) -> None:
+def test_axe_finds_nothing_on_any_page(window: Window, site: Site, theme: str) -> None:
     """Contrast, names, roles, landmarks, order: no violation, in both themes."""
     page = window.page
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     found = {}
-    for place in PLACES:
+    for place in places(site):
         window.open(place)
         violations = audited(page)
         if violations:
@@ -284,12 +293,12 @@ def test_a_refusal_is_said_in_the_dialog_and_nothing_typed_is_lost(window: Windo
 
 
 @pytest.mark.parametrize("width", [390, 320])
-def test_no_page_scrolls_sideways_on_a_phone(window: Window, width: int) -> None:
+def test_no_page_scrolls_sideways_on_a_phone(window: Window, site: Site, width: int) -> None:
     """Lists instead of tables, and long words break."""
     page = window.page
     page.set_viewport_size({"width": width, "height": 844})
     wide = {}
-    for place in PLACES:
+    for place in places(site):
         window.open(place)
         found = page.evaluate("document.documentElement.scrollWidth")
         if found > width:
@@ -328,19 +337,69 @@ def test_a_server_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pa
         context.close()
 
 
+SPANS = (
+    0.0,
+    0.0004,
+    0.34,
+    0.9994,
+    0.9996,
+    1.0,
+    1.24,
+    9.94,
+    9.96,
+    10.4,
+    65.0,
+    119.4,
+    120.0,
+    3_600.0,
+    7_200.0,
+    2e5,
+)
+
+
+def test_scripts_and_server_write_durations_alike(window: Window) -> None:
+    """What ticks in the browser is written as the server wrote it, so nothing jumps when a page comes in."""
+    page = window.open("/runs")
+    found = page.evaluate(
+        "async ([url, all]) => { const { ago, span } = await import(url); return all.map((one) => [span(one), ago(one)]); }",
+        [ASSETS["words.js"].url, SPANS],
+    )
+    assert found == [[words.span(one), words.ago(one)] for one in SPANS]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pictures_of_every_page_are_there_to_be_looked_at(window: Window, theme: str) -> None:
+def test_pictures_of_every_page_are_there_to_be_looked_at(window: Window, site: Site, theme: str) -> None:
     """In work/pages, which no commit has: every page at three widths."""
-    folder = ROOT / "work/pages"
-    folder.mkdir(parents=True, exist_ok=True)
     page = window.page
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     for width in (1440, 1024, 390):
         page.set_viewport_size({"width": width, "height": 900 if width > 500 else 844})
-        for place in PLACES:
+        for place in places(site):
             window.open(place)
-            name = re.sub(r"\W+", "-", place).strip("-") or "overview"
-            page.screenshot(path=folder / f"{name}-{width}-{theme}.png")
+            pictured(page, place, f"{width}-{theme}")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_without_anything_are_sound_and_have_pictures(
+    browser: Browser, tmp_path: Path, theme: str
+) -> None:
+    """What a person sees first: a store in which nothing has happened yet. axe finds nothing, and the console is silent."""
+    process = Process(tmp_path, f"sqlite:///{tmp_path}/empty.db", "server")
+    context = browser.new_context(color_scheme=theme)  # type: ignore[arg-type]
+    window, found = Window(context, process.url), {}
+    try:
+        for width in (1440, 390):
+            window.page.set_viewport_size({"width": width, "height": 900})
+            for place in EMPTY:
+                window.open(place)
+                pictured(window.page, place, f"empty-{width}-{theme}")
+                if violations := audited(window.page):
+                    found[place] = violations
+    finally:
+        context.close()
+        process.close()
+    assert found == {}
+    assert window.said == []
 
 
 def test_the_picture_that_the_docs_show(window: Window) -> None:
@@ -349,6 +408,6 @@ def test_the_picture_that_the_docs_show(window: Window) -> None:
     page.set_viewport_size({"width": 1280, "height": 1080})
     window.open("/runs/mall-prod")
     expect(page.locator("#timeline")).to_be_visible()
-    folder = ROOT / ("docs" if os.environ.get("HOLDFAST_PICTURES") else "work/pages")
+    folder = PICTURES.parents[1] / "docs" if os.environ.get("HOLDFAST_PICTURES") else PICTURES
     folder.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=folder / "dashboard.png")

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from holdfast.http.pages.forms import fields, values
 from holdfast.http.pages.runs import typed
+from holdfast.http.pages.words import sentence
 from holdfast.http.refusals import Refusal
 
 
@@ -31,6 +32,22 @@ class Arguments(msgspec.Struct):
 
 
 SCHEMA: Any = msgspec.json.schema(Arguments)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("the store cannot be reached", "The store cannot be reached."),
+        ("so far, nothing", "So far, nothing."),
+        ("note: it is too long", "note: it is too long."),
+        ("shop.count is unknown", "shop.count is unknown."),
+        ("'x' has no breaker: see `holdfast breakers`", "'x' has no breaker: see `holdfast breakers`"),
+        ("", ""),
+    ],
+)
+def test_what_is_refused_is_said_in_sentences(said: str, shown: str) -> None:
+    """A name stays as it is: it may have to be typed."""
+    assert sentence(said) == shown
 
 
 def test_each_type_gets_its_field() -> None:

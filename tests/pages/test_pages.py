@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.desk.views import VIEWS_MAX
+from holdfast.http.marks import WHOLE
 from holdfast.http.pages.callbacks import LIST
 from holdfast.http.pages.places import PAGES
 from holdfast.http.table import TABLE
@@ -204,6 +205,27 @@ async def test_what_does_not_exist_says_so(quiet: Asked) -> None:
     assert (await quiet.get("/runs?state=no-state")).status_code == 422
     assert (await quiet.get("/runs?cursor=x")).status_code == 400
     assert (await quiet.get("/runs?what=x")).status_code == 422
+
+
+async def test_a_page_that_is_open_hears_what_is_wrong_without_an_error(quiet: Asked) -> None:
+    """It asks whether what it shows is still true, and a browser would log another status. The header says what is wrong."""
+    gone = await quiet.get("/runs/nobody", headers={"HX-Request": "live"})
+    assert (gone.status_code, gone.headers["holdfast-problem"]) == (200, "unknown")
+    await quiet.started(id="there")
+    there = await quiet.get("/runs/there", headers={"HX-Request": "live"})
+    assert there.status_code == 200
+    assert "holdfast-problem" not in there.headers
+
+
+async def test_pages_say_what_they_listen_to(quiet: Asked) -> None:
+    """Those of lists that have a topic, and no others."""
+    topics = {
+        path: found[1] if (found := re.search(r'data-topics="([^"]*)"', (await quiet.get(path)).text)) else ""
+        for path in PLAIN
+    }
+    listening = {path.strip("/") for path, topic in topics.items() if topic == f"topic={path.strip('/')}"}
+    assert listening == set(WHOLE) - {"attention", "occasions"}
+    assert topics["/triggers"] == "topic=occasions"
 
 
 async def test_the_bar_becomes_an_address(quiet: Asked) -> None:

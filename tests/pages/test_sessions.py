@@ -79,6 +79,28 @@ async def test_who_has_not_signed_in_is_sent_to_where_they_can(quiet: Asked) -> 
         assert 'name="next" value="/"' in page.text
 
 
+async def test_who_only_answers_begins_at_the_questions(quiet: Asked) -> None:
+    """The overview would be refused to them. Where they wanted to go, they still go."""
+    for role, wanted, place in (
+        (Role.ANSWERER, "/", "/asks"),
+        (Role.ANSWERER, "/asks/x", "/asks/x"),
+        (Role.VIEWER, "/", "/"),
+    ):
+        token = await made_token(quiet.hf, role, who=["team:finance"])
+        answer = await quiet.client.post("/signin", data={"token": token, "next": wanted}, headers=ORIGIN)
+        assert (answer.status_code, answer.headers["location"]) == (303, place)
+
+
+async def test_who_only_answers_hears_no_stream(quiet: Asked) -> None:
+    """It is for those who may read. So the page of asks says nothing of it, and asks by itself."""
+    answerer = await signed_in(quiet, Role.ANSWERER)
+    assert (await answerer.get("/v1/stream?topic=asks")).status_code == 403
+    text = (await answerer.get("/asks")).text
+    assert "data-topics" not in text
+    assert 'data-every="5"' in text
+    assert 'data-topics="topic=asks"' in (await (await signed_in(quiet, Role.VIEWER)).get("/asks")).text
+
+
 async def test_a_bad_token_is_refused_in_words(quiet: Asked) -> None:
     """The same words whatever is wrong with it."""
     good = await made_token(quiet.hf, Role.VIEWER)
@@ -148,6 +170,22 @@ async def test_a_form_of_somebody_else_changes_nothing(operator: Signed) -> None
     row = await operator.asked.hf.store.reads.run(ref)
     assert row is not None
     assert row.state == "held"
+
+
+async def test_a_form_about_a_run_that_has_changed_does_nothing(operator: Signed) -> None:
+    """It says what the run was, and what it is now. One that has begun meanwhile is no other one to who looks at it."""
+    ref = await _started(operator)
+    held, cancel = f"/do/v1/runs/{ref}/hold", f"/do/v1/runs/{ref}/cancel"
+    assert 'name="seen" value="running"' in (await operator.get(cancel)).text
+    seen = {"seal": operator.seal, "seen": "running"}
+    assert (await operator.post(held, seen)).status_code == 303
+    answer = await operator.post(cancel, seen)
+    assert answer.status_code == 409
+    assert "The run was running when you opened this form, and is held now; nothing was done." in answer.text
+    row = await operator.asked.hf.store.reads.run(ref)
+    assert row is not None
+    assert row.state == "held"
+    assert (await operator.post(cancel, seen | {"seen": "held"})).status_code == 303
 
 
 async def _started(signed: Signed) -> str:

@@ -33,7 +33,6 @@ class Wanted(NamedTuple):
 
 WANTED = (
     Wanted(PRODUCT, "htmx.js", "htmx.org", "4.0.1", "dist/htmx.min.js", "0BSD", "LICENSE"),
-    Wanted(PRODUCT, "hx-sse.js", "htmx.org", "4.0.1", "dist/ext/hx-sse.min.js", "0BSD", "LICENSE"),
     Wanted(TESTS, "axe.js", "axe-core", "4.14.0", "axe.min.js", "MPL-2.0", "LICENSE"),
 )
 

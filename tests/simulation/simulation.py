@@ -62,6 +62,10 @@ FAULTS_S = 5.0
 """How long things go wrong."""
 HEAL_MAX_S = 45.0
 """How long a run may take to end after the last fault."""
+PROBE_MAX_S = 15.0
+"""How much longer after the last breaker may be tried again: its probes come one after another, and then the steps that waited."""
+BREAKERS_MAX_S = 90.0
+"""By how much breakers put that off at most. A breaker that opens again and again for the same steps must not hide that."""
 CHILD_MAX_S = 4.0
 """How much longer for each child that there is: a scheduler with room for one run undoes them one after another."""
 CALLBACKS_AT_ONCE_MAX = 20_000
@@ -243,7 +247,11 @@ class Simulation(World):
     def heal_until(self) -> float:
         """By when all runs that there are now must have ended."""
         children = sum(run.parent_id is not None for run in self.checker.runs.values())
-        return FAULTS_S + HEAL_MAX_S + CHILD_MAX_S * children
+        until = FAULTS_S + HEAL_MAX_S + CHILD_MAX_S * children
+        tried = [
+            row.open_until - EPOCH for row in self.checker.breakers.values() if row.open_until is not None
+        ]
+        return max(until, min(max(tried, default=0.0) + PROBE_MAX_S, until + BREAKERS_MAX_S))
 
     def has_own_plan(self, run_id: str) -> bool:
         """True if a plan was drawn for this run, and not as a part of another one's."""

@@ -23,6 +23,8 @@ EXCUSED = {
     ("worker", "tests/conftest.py"): "pytest-xdist calls its processes so",
     ("worker", "tests/roles/test_servers.py"): "gunicorn calls its processes so",
     ("worker", "tests/roles/test_client.py"): "a role that does not exist",
+    ("worker", "shared worker"): "what browsers call a script that pages share",
+    ("worker", "SharedWorker"): "the same, in a script",
     ("worker", "docs/frameworks.md"): "what gunicorn and Celery call their processes",
 }
 """Each exception is a word, and a file's path or a part of a line, with the reason."""

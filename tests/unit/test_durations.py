@@ -19,6 +19,7 @@ from holdfast.durations import (
     mark_of,
     rest_name,
     sketches,
+    span,
     start_name,
     step_name,
 )
@@ -35,6 +36,15 @@ def sketch_of(*seconds: float) -> Sketch:
     for one in seconds:
         durations.add("x", one)
     return sketches(durations.take(10_000))["x"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.34, "340 ms"), (0.9996, "1.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (65, "65 s"), (720, "12 min")],
+)
+def test_a_duration_in_words_has_two_or_three_digits(seconds: float, words: str) -> None:
+    """Never `10.0 s` between `9.9 s` and `10 s`."""
+    assert span(seconds) == words
 
 
 @given(st.floats(1e-6, 1e9))

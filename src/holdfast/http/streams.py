@@ -8,7 +8,6 @@ nothing has changed, or a poke for each topic. States in between may be left out
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from holdfast.desk.opened import Opened
 from holdfast.desk.runs import mark_of
 from holdfast.errors import InvalidInput, StoreError, UnknownRun
 from holdfast.http.call import Call, Given
+from holdfast.http.marks import UNKNOWN, WHOLE, digest, mark_of_limit
 from holdfast.http.reader import read_query
 from holdfast.http.refusals import Refusal
 from holdfast.http.runs import RunsQuery
@@ -39,7 +39,7 @@ CHECK_S = 1.0
 RETRY_MS = (1_000, 4_000)
 PAGE = 50
 """The mark of a list is that of its first page."""
-UNKNOWN, ATTENTION = "unknown", "attention"
+WHICH = f"run:REF, runs: and a filter, limit:KEY, {', '.join(sorted(WHOLE))}"
 
 Mark = Callable[[], Awaitable[str]]
 
@@ -68,9 +68,7 @@ class Looks:
 async def stream(call: Call) -> Given:
     topics: list[str] = list(dict.fromkeys(call.query.topic))
     if not topics:
-        raise Refusal(
-            "invalid", "name at least one topic: run:REF, runs: and a filter, or attention", place="?topic"
-        )
+        raise Refusal("invalid", f"name at least one topic: {WHICH}", place="?topic")
     marks = {topic: await _topic(call, topic) for topic in topics}
     await call.server.demand_streams(call.who)
     return Given(_pokes(call, marks), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
@@ -84,11 +82,11 @@ async def _topic(call: Call, topic: str) -> Mark:
     if separator and kind == "runs":
         where = await _filter(call, rest)
         return lambda: _mark_of_runs(call.desk, call.who, where)
-    if topic == ATTENTION:
-        return lambda: _mark_of_attention(call.desk, call.who)
-    raise Refusal(
-        "invalid", "there is no such topic: write run:REF, runs: and a filter, or attention", place="?topic"
-    )
+    if separator and kind == "limit" and (limit := id_of(rest)) is not None:
+        return lambda: mark_of_limit(call.desk, call.who, limit)
+    if (read := WHOLE.get(topic)) is not None:
+        return lambda: read(call.desk, call.who)
+    raise Refusal("invalid", f"there is no such topic: write {WHICH}", place="?topic")
 
 
 async def _mark_of_run(desk: Desk, who: Identity, run: str) -> str:
@@ -98,14 +96,9 @@ async def _mark_of_run(desk: Desk, who: Identity, run: str) -> str:
         return UNKNOWN
 
 
-async def _mark_of_attention(desk: Desk, who: Identity) -> str:
-    found = await desk.overview.attention(who)
-    return _digest([found.total, [(one.id, one.count) for one in found.items]])
-
-
 async def _mark_of_runs(desk: Desk, who: Identity, where: RunFilter) -> str:
     found = [mark_of(row) for row in await desk.runs.list(who, where)]
-    return _digest(found)
+    return digest(found)
 
 
 async def _filter(call: Call, text: str) -> RunFilter:
@@ -137,20 +130,24 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
     async with server.counted_stream(call.who):
         yield f"retry: {environment.random.randint(*RETRY_MS)}\n\n".encode()
         pause_s, checked_at = LOOK_S, environment.monotonic()
-        said_at = checked_at
+        said_at, is_away = checked_at, False
         while not server.is_leaving:
             try:
                 found = {
                     topic: await server.looks.mark(call.who, topic, read) for topic, read in topics.items()
                 }
+                is_away = False
             except StoreError:
                 found = known  # the next look may succeed
+                if not is_away:
+                    is_away = True
+                    yield b"event: away\ndata: {}\n\n"
             changed = [topic for topic, mark in found.items() if known.get(topic) != mark]
-            if changed and not (not known and _digest(found) == came_with):
+            if changed and not (not known and digest(found) == came_with):
                 pause_s = LOOK_S
                 for topic in changed:
                     known[topic] = found[topic]
-                    yield _poke(topic, found[topic], _digest(found))
+                    yield _poke(topic, found[topic], digest(found))
                 said_at = environment.monotonic()
             known = dict(found)
             if environment.monotonic() > said_at + COMMENT_S:
@@ -168,7 +165,3 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
 def _poke(topic: str, mark: str, id: str) -> bytes:
     data = msgspec.json.encode({"topic": topic, "mark": mark}).decode()
     return f"id: {id}\nevent: poke\ndata: {data}\n\n".encode()
-
-
-def _digest(parts: object) -> str:
-    return hashlib.blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=9).hexdigest()

@@ -373,7 +373,9 @@ class Stage:
         if not dozing.done() or not dozing.result():
             return False
         self.loop.skip(until)
-        self._changed_at = self.loop.now  # nobody could write meanwhile, which does not mean that anything is stuck
+        self._changed_at = (
+            self.loop.now
+        )  # nobody could write meanwhile, which does not mean that anything is stuck
         self._until_done(process, node.wake())
         self.loop.forget_done()
         return True

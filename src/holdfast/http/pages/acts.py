@@ -19,7 +19,7 @@ class ActPageQuery(msgspec.Struct):
 async def acts(call: Call) -> Given:
     page = Page(call)
     found: answers.Acts = await page.ask("GET /v1/acts", query=ActsQuery(100))
-    return await page.shown("acts.html", "acts", "Acts", items=found.items)
+    return await page.shown("acts.html", "acts", "Acts", topics="topic=acts", items=found.items)
 
 
 async def act(call: Call) -> Given:
@@ -34,6 +34,7 @@ async def act(call: Call) -> Given:
         "act.html",
         "acts",
         f"{one.verb} {one.runs} runs",
+        topics="topic=acts",
         one=one,
         preview=preview if isinstance(preview, dict) else {},
         runs=runs,

@@ -29,9 +29,10 @@ async def agents(call: Call) -> Given:
         "agents.html",
         "agents",
         "Agents",
+        topics="topic=agents",
         groups=groups,
         leader=found.leader,
-        said=f"{len(found.items)} processes on {hosts} {'host' if hosts == 1 else 'hosts'}, {work} at work",
+        said=f"{len(found.items)} {'process' if len(found.items) == 1 else 'processes'} on {hosts} {'host' if hosts == 1 else 'hosts'}, {work} at work",
         nobody=[one for one in waiting.items if one.is_hopeless],
         everything=call.query.all,
     )

@@ -25,6 +25,7 @@ async def alerts(call: Call) -> Given:
         "alerts.html",
         "alerts",
         "Alerts",
+        topics="topic=alerts",
         opened=opened,
         cleared=[one for one in found.items if one.cleared_at is not None],
         everything=call.query.all,

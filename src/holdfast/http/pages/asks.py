@@ -78,6 +78,7 @@ async def _shown(
         "asks.html",
         "asks",
         "Asks" if one is None else one.question,
+        topics="topic=asks" if page.may("GET /v1/stream") else "",
         status=status,
         mine=[each for each in found.items if each.may_answer],
         others=[each for each in found.items if not each.may_answer],

@@ -14,6 +14,7 @@ async def backlog(call: Call) -> Given:
         "backlog.html",
         "backlog",
         "Backlog",
+        topics="topic=backlog",
         rows=[one for one in found.items if not one.parked],
         parked=[one for one in found.items if one.parked],
         total=sum(one.ready for one in found.items if not one.parked),

@@ -27,6 +27,7 @@ async def callbacks(call: Call) -> Given:
         "callbacks.html",
         "callbacks",
         "Callbacks",
+        topics="topic=callbacks",
         items=found.items,
         step=step,
         is_later=query.cursor is not None,

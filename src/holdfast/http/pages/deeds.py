@@ -17,6 +17,7 @@ from holdfast.http.call import Call, Given, Route
 from holdfast.http.pages.page import API, Page
 from holdfast.http.reader import read_body
 from holdfast.http.refusals import Refusal
+from holdfast.model import RunState
 from holdfast.wire import answers
 from holdfast.wire.paths import id_of, path_of
 from holdfast.wire.triggers import Occasion
@@ -313,6 +314,7 @@ async def ask(deed: Deed, call: Call) -> Given:
     for name, asked in ABOUT.items():
         if name in parts:
             await page.ask(asked)  # what does not exist has no form
+    seen = await _stage(page) if "run" in parts else ""
     fields = deed.fields if deed.ready is None else await deed.ready(page, deed.fields)
     known = msgspec.to_builtins(call.query)
     page.now = (await page.ask("GET /v1/me")).now
@@ -329,6 +331,7 @@ async def ask(deed: Deed, call: Call) -> Given:
         action=page.url(BEFORE + _path(deed.path, call)),
         back=page.url(_filled(deed.to, parts, path_of)),
         typed=parts.get(deed.typed, ""),
+        seen=seen,
     )
 
 
@@ -337,6 +340,8 @@ async def do(deed: Deed, call: Call) -> Given:
     parts = _parts(call)
     if deed.typed and _first(call.body, "typed") != parts[deed.typed]:
         raise Refusal("invalid", f"type {parts[deed.typed]} to say that you mean it", place="typed")
+    if "run" in parts:
+        await _demand_unchanged(page, _first(call.body, "seen"))
     sent = members(deed, call.body)
     if deed.path == f"{R}/fork":
         row: answers.WholeRun = await page.ask("GET /v1/runs/{run}")
@@ -347,6 +352,24 @@ async def do(deed: Deed, call: Call) -> Given:
     if deed.after is not None:
         return deed.after(page, given)
     return page.to(page.url(_filled(deed.to, parts, path_of)))
+
+
+async def _stage(page: Page) -> str:
+    """Return the state of a run, as far as it matters to what an act on it does: one that begins is running already."""
+    row: answers.WholeRun = await page.ask("GET /v1/runs/{run}")
+    return str(RunState.RUNNING if row.state is RunState.PENDING else row.state)
+
+
+async def _demand_unchanged(page: Page, seen: str) -> None:
+    """Refuse to act on a run that is in another state than when the form said what would happen. Somebody else may have
+    acted meanwhile, and the same act means something else now: a retry of a run that has ended is another run."""
+    now = await _stage(page)
+    if seen and seen != now:
+        raise Refusal(
+            "wrong-state",
+            f"the run was {seen} when you opened this form, and is {now} now; nothing was done",
+            next="close this form, look at the run again, and decide then",
+        )
 
 
 def members(deed: Deed, fields: Mapping[str, list[str]]) -> dict[str, Any]:

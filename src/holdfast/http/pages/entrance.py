@@ -29,6 +29,8 @@ log = logging.getLogger("holdfast.http")
 
 FORM = "application/x-www-form-urlencoded"
 FIELDS_MAX = 1_000
+AGAIN_S = 5
+LIVE, PROBLEM_HEADER = "live", "Holdfast-Problem"
 ALWAYS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; "
@@ -71,7 +73,16 @@ async def answered_page(
     except Exception:
         log.exception("request %s: %s %s", request_id, route.verb, route.path)
         found = problem("internal", instance=request_id)
-    return _response(Page(call).wrong(found), request_id, headers_of(found))
+    given, more = Page(call).wrong(found), headers_of(found)
+    if headers.get("hx-request") == LIVE and found.status < 500:
+        # The page asked whether it is still true. A browser would log another status as an error of the page.
+        given, more = given._replace(status=200), {**more, PROBLEM_HEADER: found.type.rpartition(":")[2]}
+    elif found.status == 503 and route.verb == "GET" and "hx-request" not in headers:
+        more = {
+            **more,
+            "Refresh": str(AGAIN_S),
+        }  # there is nothing to keep, so the browser just loads it again
+    return _response(given, request_id, more)
 
 
 async def _call(route: Route, scope: Scope, receive: Receive, call: Call, visitor: Visitor) -> Call:

@@ -28,6 +28,7 @@ async def events(call: Call) -> Given:
         "events.html",
         "events",
         "Events",
+        topics="topic=events",
         items=found.items,
         untaken=len([one for one in found.items if not is_taken(one)]),
         is_taken=is_taken,

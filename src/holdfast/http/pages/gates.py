@@ -19,6 +19,7 @@ async def gates(call: Call) -> Given:
         "gates.html",
         "gates",
         "Breakers & holds",
+        topics="topic=gates",
         shut=shut,
         well=[one for one in breakers.items if one not in shut],
         holds=holds.items,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import NamedTuple
+from urllib.parse import quote
 
 from holdfast.http.call import Call, Given
 from holdfast.http.limits import FairQuery
@@ -52,6 +53,7 @@ async def limits(call: Call) -> Given:
         "Limits",
         full=full,
         rest=[one for one in rows if not one.is_full],
+        topics="topic=limits",
         fair=fair.items,
         heaviest=max((one.weight for one in fair.items), default=1),
         is_all=len(found.items) < LIST and len(fair.items) < LIST,
@@ -65,6 +67,7 @@ async def limit(call: Call) -> Given:
         "limit.html",
         "limits",
         seen.limit.key,
+        topics="topic=" + quote(f"limit:{path_of(seen.limit.key)}", safe=""),
         row=row(seen.limit)._replace(waiting=len(seen.waiters)),
         holders=[use(one) for one in seen.holders],
         waiters=[use(one) for one in seen.waiters],

@@ -48,6 +48,8 @@ def templates() -> jinja2.Environment:
     }
     made.filters |= {
         "span": words.span,
+        "ago": words.ago,
+        "sentence": words.sentence,
         "clock": words.clock,
         "iso": words.iso,
         "value": words.value,

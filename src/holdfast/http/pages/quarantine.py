@@ -14,6 +14,7 @@ async def quarantine(call: Call) -> Given:
         "quarantine.html",
         "quarantine",
         "Quarantine",
+        topics="topic=quarantine",
         items=found.items,
         steps=sum(one.steps for one in found.items),
     )

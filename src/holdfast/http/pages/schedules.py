@@ -47,6 +47,7 @@ async def schedules(call: Call) -> Given:
         "schedules.html",
         "schedules",
         "Schedules",
+        topics="topic=schedules",
         strips=strips,
         hours=[(n, now + timedelta(hours=n)) for n in range(0, 25, 6)],
     )
@@ -80,6 +81,7 @@ async def schedule(call: Call) -> Given:
         "schedule.html",
         "schedules",
         one.name,
+        topics="topic=schedules",
         one=one,
         fires=fires.items,
         times=times,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.access import Act
 from holdfast.http.call import Call, Given
 from holdfast.http.pages.page import HTML, Page, safe_path
 from holdfast.http.refusals import Refusal
@@ -34,6 +35,9 @@ async def sign_in(call: Call) -> Given:
         )
         status = refusal.problem().status
         return Page(call).plain("signin.html", status=status, title="Sign in", next=wanted, wrong=wrong)
+    found = await call.server.visitors.visitor({"cookie": cookie.partition(";")[0]})
+    if wanted == "/" and found is not None and not found.who.may(Act.READ) and found.who.may(Act.SEE_ASKS):
+        wanted = "/asks"  # whoever only answers questions may not see the first page
     return Given(b"", 303, {"Location": wanted, "Set-Cookie": cookie}, HTML)
 
 

@@ -102,6 +102,19 @@ def span(seconds: float | None) -> str:
     return "" if seconds is None else span_of(seconds)
 
 
+def ago(seconds: float) -> str:
+    """Return how long ago something was. Nobody needs a tenth of a second of that, and it would change too often."""
+    if seconds < 1:
+        return "just now"
+    return f"{int(seconds)} s ago" if seconds < 10 else f"{span_of(seconds)} ago"
+
+
+def sentence(text: str) -> str:
+    """Return what a refusal says as a sentence. What may be a name at its beginning is left as it is."""
+    made = text[:1].upper() + text[1:] if _WORD.match(text) else text
+    return f"{made}." if made[-1:].isalnum() else made
+
+
 def count(number: int) -> str:
     return f"{number:,}"
 
@@ -157,6 +170,7 @@ class Part(NamedTuple):
     text: str
 
 
+_WORD = re.compile(r"[a-z]+,? ")
 _TOKENS = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
 
 

@@ -1,12 +1,15 @@
 // Keeps a page true: a poke says that something has changed, and the page is fetched and morphed. Times tick here.
-import { span, clock } from "./words.js";
+import { ago, span, clock, whole } from "./words.js";
+import { listener, url as script } from "./stream.js";
 
-const policy = window.trustedTypes?.createPolicy("htmx", { createHTML: (text) => text, createScript: () => "" }) ?? { createHTML: (text) => text };
+const rules = { createHTML: (text) => text, createScript: () => "", createScriptURL: (text) => (text === script ? text : "") };
+const policy = window.trustedTypes?.createPolicy("htmx", rules) ?? rules;
 htmx.registerExtension("trusted", { init: (api) => api.initSecurity(policy) });
 
+const REST_MAX_MS = 5000;
 const content = () => document.getElementById("content");
 const since = (at) => (Date.now() + offset - Date.parse(at)) / 1000;
-let offset = 0, seen = Date.now(), touched = 0, awayAt = 0, isLive = false, busy = false, again = false, timer = 0;
+let offset = 0, seen = Date.now(), touched = 0, awayAt = 0, isLive = false, isGone = false, busy = false, again = false, timer = 0, restUntil = 0;
 
 function learn() {
   const now = content()?.dataset.now;
@@ -18,15 +21,15 @@ const say = (node, words) => { if (node.textContent !== words) node.textContent 
 export function tick() {
   for (const one of document.querySelectorAll("time[data-ago], time[data-since], time[data-in], time[data-clock]")) {
     const at = one.getAttribute("datetime");
-    if ("ago" in one.dataset) say(one, `${span(since(at))} ago`);
+    if ("ago" in one.dataset) say(one, ago(since(at)));
     else if ("since" in one.dataset) say(one, span(since(at)));
     else if ("in" in one.dataset) say(one, since(at) < 0 ? span(-since(at)) : "now");
     else say(one, clock(at));
   }
   const pulse = document.getElementById("pulse");
   if (pulse) {
-    pulse.className = awayAt ? "fail" : isLive ? "ok" : "idle";
-    say(pulse.lastElementChild, awayAt ? `Away since ${span((Date.now() - awayAt) / 1000)}` : isLive ? "Live" : `As of ${clock(new Date(seen + offset).toISOString())}`);
+    pulse.className = awayAt ? "fail" : isLive && !isGone ? "ok" : "idle";
+    say(pulse.lastElementChild, awayAt ? `Away since ${whole((Date.now() - awayAt) / 1000)}` : isLive && !isGone ? "Live" : `As of ${clock(new Date(seen + offset).toISOString())}`);
   }
   banner();
 }
@@ -34,15 +37,19 @@ export function tick() {
 function banner() {
   const place = document.getElementById("away"), main = content();
   if (!place) return;
-  main.classList.toggle("is-away", Boolean(awayAt));
-  for (const one of main.querySelectorAll(".panel, .acts, .moves, .tl")) one.inert = Boolean(awayAt);
-  if (!awayAt) return place.replaceChildren();
+  const isOld = Boolean(awayAt) || isGone;
+  main.classList.toggle("is-away", isOld);
+  for (const one of main.querySelectorAll(".panel, .acts, .moves, .tl")) one.inert = isOld;
+  if (!isOld) return place.replaceChildren();
   if (!place.firstChild) {
     const strong = document.createElement("strong"), rest = document.createElement("span");
     place.append(strong, rest);
   }
-  say(place.firstChild, `The ${awayWhat} cannot be reached since ${span((Date.now() - awayAt) / 1000)}. `);
-  say(place.lastChild, `What you see is from ${clock(new Date(seen + offset).toISOString())}, and nothing can be changed. Runs go on where they are when it is back; this page tries again by itself.`);
+  const from = clock(new Date(seen + offset).toISOString());
+  say(place.firstChild, isGone ? "What this page shows is no longer in the store. " : `The ${awayWhat} cannot be reached since ${whole((Date.now() - awayAt) / 1000)}. `);
+  say(place.lastChild, isGone
+    ? `What ended long ago is pruned, or somebody has removed it. What you see is from ${from}, and nothing can be done with it.`
+    : `What you see is from ${from}, and nothing can be changed. Runs go on where they are when it is back; this page tries again by itself.`);
 }
 
 let awayWhat = "server";
@@ -68,12 +75,20 @@ function withoutNew(text) {
 
 const isCalm = () => scrollY < 40 && Date.now() - touched > 3000;
 
+// Fetches the page, and then leaves the server in peace for three times as long as that took. So the pages of one browser,
+// however many there are and however often they are poked, keep a server busy for about a quarter of the time at most.
 export async function refresh({ whole = false } = {}) {
-  if (!document.getElementById("pulse")) return; // a page outside of the frame
-  if (document.hidden || document.querySelector("dialog[open] form")) { again = true; return; }
-  if (busy) { again = true; return; }
+  if (!document.getElementById("pulse") || isGone) return; // a page outside of the frame, or without anything to fetch
+  if (document.hidden || busy || document.querySelector("dialog[open] form")) { again = true; return; }
+  const early = restUntil - Date.now();
+  if (early > 0 && !whole) {
+    clearTimeout(timer);
+    timer = setTimeout(refresh, early);
+    return;
+  }
   busy = true;
   again = false;
+  const begun = Date.now();
   const main = content();
   const line = setTimeout(() => main.classList.add("is-slow"), 400);
   try {
@@ -81,14 +96,17 @@ export async function refresh({ whole = false } = {}) {
     const to = answer.headers.get("HX-Redirect");
     if (to) { location.href = to; return; }
     if (answer.status >= 500) return away(answer.status === 503 ? "store" : "server");
+    const problem = answer.headers.get("Holdfast-Problem");
+    if (problem === "throttled") return; // what is shown is still good, and the net asks again
+    if (problem === "unknown") { isGone = true; wish(null); return tick(); }
     let text = await answer.text();
     if (!whole && !isCalm()) text = withoutNew(text);
     await htmx.swap({ sourceElement: main, target: main, select: "#content", swap: "outerMorph", text, transition: false });
-    const before = awayAt;
+    const wasAway = awayAt;
     awayAt = 0;
     learn();
     tick();
-    if (before) listen();
+    if (wasAway) listen({ isBack: true });
   } catch (wrong) {
     if (wrong instanceof TypeError) away("server");
     else throw wrong;
@@ -96,27 +114,45 @@ export async function refresh({ whole = false } = {}) {
     clearTimeout(line);
     content()?.classList.remove("is-slow");
     busy = false;
-    if (again && !awayAt) setTimeout(refresh, 250);
+    restUntil = Date.now() + Math.min(3 * (Date.now() - begun), REST_MAX_MS);
+    if (again && !awayAt) refresh();
   }
 }
 
-addEventListener("poke", () => { isLive = true; refresh(); });
-for (const name of ["htmx:sse:after:connection"]) addEventListener(name, () => { isLive = true; tick(); });
-for (const name of ["htmx:sse:error", "htmx:sse:close"]) addEventListener(name, () => { isLive = false; if (!document.hidden) refresh(); });
 for (const name of ["pointermove", "keydown", "wheel"]) addEventListener(name, () => { touched = Date.now(); }, { passive: true });
-addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+for (const name of ["visibilitychange", "pageshow"]) addEventListener(name, () => { listen(); if (!document.hidden && again) refresh(); });
+addEventListener("pagehide", () => { wish(null); again = true; });
+addEventListener("close", () => { if (again) refresh(); }, { capture: true }); // a dialog: what changed meanwhile was not fetched
 addEventListener("click", (event) => { if (event.target.closest?.("[data-new]")) refresh({ whole: true }); });
 
-// The stream begins when somebody is there to hear that it is open: before that, nobody would know.
-function listen() {
-  const stream = document.getElementById("stream");
-  if (stream) htmx.trigger(stream, "again");
+function heard(words) {
+  if (words.isPoked) refresh();
+  if (!("isLive" in words)) return;
+  const wasLive = isLive;
+  isLive = words.isLive;
+  if (wasLive && !isLive) refresh(); // is it the stream alone?
+  tick();
+}
+
+let wish = listener(heard);
+if (window.SharedWorker) {
+  const shared = new SharedWorker(policy.createScriptURL(script), { type: "module" });
+  shared.port.onmessage = ({ data }) => heard(data);
+  shared.onerror = () => { wish = listener(heard); listen(); };
+  wish = (words) => shared.port.postMessage(words);
+}
+
+// A page that nobody looks at hears nothing, and costs nothing. It is fetched once when somebody comes back.
+function listen({ isBack = false } = {}) {
+  const { topics, namespace } = content()?.dataset ?? {};
+  if (document.hidden) again = true;
+  if (topics && !isGone) wish(document.hidden ? null : { namespace, isBack, topics: new URLSearchParams(topics).getAll("topic") });
 }
 
 learn();
 tick();
-if (document.readyState === "complete") listen();
-else addEventListener("load", listen);
+listen();
 setInterval(tick, 1000);
+setInterval(listen, 5000);
 // The net below the stream, and the only way for pages without a topic. It also notices a store that has gone.
 setInterval(refresh, Number(content()?.dataset.every ?? 15) * 1000);

@@ -2,10 +2,14 @@
 export function span(seconds) {
   seconds = Math.max(0, seconds);
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
   for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) if (seconds >= size * 2) return `${Math.round(seconds / size)} ${unit}`;
   return `${Math.round(seconds)} s`;
 }
+
+// Nobody needs a tenth of a second of how long something has been so, and it would change too often.
+export const whole = (seconds) => (seconds < 10 ? `${Math.max(1, Math.floor(seconds))} s` : span(seconds));
+export const ago = (seconds) => (seconds < 1 ? "just now" : `${whole(seconds)} ago`);
 
 const two = (number) => String(number).padStart(2, "0");
 
