@@ -59,7 +59,9 @@ def tables(url: str) -> dict[str, list[tuple[Any, ...]]]:
             names = [
                 row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
             ]
-            return {name: list(connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2")) for name in names}
+            return {
+                name: sorted(connection.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr) for name in names
+            }
         finally:
             connection.close()
     with psycopg.connect(url) as pg:

@@ -107,6 +107,8 @@ def sagas_are_undone(
             child
             for child in runs.values()
             if child.parent_id == one.id and child.id not in steered and not simulation.has_own_plan(child.id)
+            # A child's own `keep` protects the children that it had awaited before. The saga is around all of this child.
+            and (one is run or (child.parent_n or 0) > one.kept_n)
         ]
     tags = _undone_tags(simulation.plans[run.id], inside=False)
     for one in family:
