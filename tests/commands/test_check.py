@@ -60,7 +60,8 @@ def tables(url: str) -> dict[str, list[tuple[Any, ...]]]:
                 row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
             ]
             return {
-                name: sorted(connection.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr) for name in names
+                name: sorted(connection.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr)
+                for name in names
             }
         finally:
             connection.close()

@@ -106,7 +106,9 @@ def sagas_are_undone(
         family += [
             child
             for child in runs.values()
-            if child.parent_id == one.id and child.id not in steered and not simulation.has_own_plan(child.id)
+            if child.parent_id == one.id
+            and child.id not in steered
+            and not simulation.has_own_plan(child.id)
             # A child's own `keep` protects the children that it had awaited before. The saga is around all of this child.
             and (one is run or (child.parent_n or 0) > one.kept_n)
         ]

@@ -248,6 +248,10 @@ class Simulation(World):
         """By when all runs that there are now must have ended."""
         children = sum(run.parent_id is not None for run in self.checker.runs.values())
         until = FAULTS_S + HEAL_MAX_S + CHILD_MAX_S * children
+        if any(row.state == "probing" for row in self.checker.breakers.values()):
+            until += (
+                self.checker.config.breaker_open_max_s
+            )  # it closes after that if no step is left to probe it with
         tried = [
             row.open_until - EPOCH for row in self.checker.breakers.values() if row.open_until is not None
         ]

@@ -66,6 +66,7 @@ def I31_who_may_and_what_comes_first(checker: Checker, commit: Commit) -> Iterab
             queue = (before.lane, before.queue) if walks else None
             waited = (-before.priority, before.ready_at)
             last[queue] = max(last.get(queue, waited), waited)
+        gates = checker.gates()
         for place, other in checker.steps.items():
             run = checker.runs.get(other.run_id)
             if (
@@ -76,6 +77,7 @@ def I31_who_may_and_what_comes_first(checker: Checker, commit: Commit) -> Iterab
                 and other.ready_at <= commit.now
                 and run is not None
                 and run.state in ("running", "undoing")
+                and gates.keeps(checker.lanes[other.lane], run) is None
                 and (
                     other.priority > lowest
                     or (-other.priority, other.ready_at)
