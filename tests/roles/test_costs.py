@@ -89,6 +89,11 @@ async def counted(hf: Holdfast) -> AsyncIterator[list[str]]:
         hot.remove_query_logger(note)
 
 
+def without_looks(statements: list[str]) -> int:
+    """How many statements there are, without those by which a node looks from time to time whether others wrote."""
+    return sum(statement != "PRAGMA data_version" for statement in statements)
+
+
 async def rows_written(hf: Holdfast) -> int:
     """Return how many rows were inserted, updated and deleted so far."""
     database: Any = hf.store.database
@@ -156,7 +161,7 @@ async def test_logs_cost_a_statement_and_no_commit(
     assert quiet.node.writer.commits - before == commits
     assert len(await run.logs()) == 4
     rows = 4 if dialect == "sqlite" else 0
-    assert len(talking) == len(silent) + rows
+    assert without_looks(talking) == without_looks(silent) + rows
 
 
 async def test_a_step_is_two_rows_written(quiet: Holdfast) -> None:
