@@ -130,8 +130,9 @@ async def test_what_others_ended_is_delivered_although_this_node_runs_it(
 
 async def test_a_run_that_another_process_started_teaches_how_long_the_whole_takes(store_url: str) -> None:
     """The scheduler that claims a run from its beginning counts it from there."""
+    slow = msgspec.structs.replace(QUICK, learn_s=600.0)  # no write may be under way when the node leaves
     async with Holdfast(store_url, roles=[], config=QUICK) as caller:
         run = await caller.start(flows.loops, 3)
-        async with Holdfast(store_url, config=QUICK):
+        async with Holdfast(store_url, config=slow):
             await run.result(60)
         assert await counted(caller, start_name(flows.loops.name)) == 1
