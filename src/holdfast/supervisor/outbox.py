@@ -84,6 +84,8 @@ class Outbox:
         self._store, self._node, self._channels = store, node, channels
         self._environment, self._config = environment, config
         self.epoch: int | None = None
+        self._leads_until = 0.0
+        """By this node's monotonic clock, when the lease runs out that it asked for last."""
         self._had_lease = False
         """Whether this node had the lease when the store last answered."""
         self._expired_at = 0.0
@@ -105,7 +107,9 @@ class Outbox:
 
     async def _pass(self) -> int:
         config = self._config
+        asked_at = self._environment.monotonic()
         self.epoch = await self._store.lead(self._node, config.leader_lease_s, ALERTS)
+        self._leads_until = asked_at + config.leader_lease_s
         self._had_lease = self.epoch is not None
         if self.epoch is None:
             return 0
@@ -150,6 +154,8 @@ class Outbox:
             words = await self._letters.of(one.alert, channel.public_url)
             if words is not None:
                 notice = msgspec.structs.replace(notice, message=words)
+        if epoch != self.epoch or self._environment.monotonic() >= self._leads_until:
+            return  # this process stood still meanwhile, and another may have sent it
         error = await attempt(channel, notice)
         again_s: float | None = None
         if error is not None and one.attempt < self._config.alert_tries_max:
