@@ -171,6 +171,9 @@ class Limits(AgentLimits, LeaderLimits):
     async def start_limited(self, session: Session, run: NewRun) -> LimitedStart:
         """Start a run whose limits say what becomes of it while they have no room: it waits, it is skipped for the run that
         is open, the oldest one is cancelled for it, or it is refused. Runs that wait count as open here."""
+        # Nobody else starts a run under these limits meanwhile. The same start, sent twice, is noticed after that: otherwise
+        # the second would find the first in its way, and cancel it.
+        await session.rows(Verb.wait_for_limits, sorted(one for one, _ in run.queue.limits))
         for run_id, workflow, digest in await session.rows(Verb.started_as, [run.id]):
             same = (workflow, bytes(digest)) == (run.workflow, run.digest)
             return LimitedStart(Answer.DUPLICATE if same else Answer.FENCED, run_id)
@@ -193,11 +196,9 @@ class Limits(AgentLimits, LeaderLimits):
 
 
 async def _blocking(session: Session, run: NewRun) -> list[str]:
-    """Return the open runs that leave no room for this one, the oldest first. Nobody else starts a run under these limits
-    meanwhile."""
+    """Return the open runs that leave no room for this one, the oldest first."""
     ids = sorted(one for one, _ in run.queue.limits)
     weights = dict(run.queue.limits)
-    await session.rows(Verb.wait_for_limits, ids)
     found: dict[int, list[str]] = {}
     used: dict[int, int] = {}
     most: dict[int, int] = {}
