@@ -346,7 +346,7 @@ async def _families(store: Store) -> None:
     await _write(store, Hop("undone-parent", 1, issued=[undo_of(2, 1)], child_undos=[undo]))
     assert await store.schedulers.claim_run(A, kid.id) is not None
     await parked(store, child(1), child(2), run=new_run("joiner"))
-    for run_id in ("failed-1", "failed-2"):
+    for run_id in ("failed-1", "failed-2", "old-failed"):
         await begin(store, child(1), child(2), running_call(3), run=new_run(run_id))
         kids = [new_run(f"{run_id}/{n}", parent_id=run_id, parent_n=n) for n in (1, 2)]
         await _write(store, Hop(run_id, 1, children=kids))
@@ -1528,6 +1528,19 @@ async def prune(store: Store, node: str) -> Any:
     )
 
 
+@operation(LEAVES)
+async def prune_a_part(store: Store, node: str) -> Any:
+    return await store.retention.prune(
+        EPOCH,
+        actor="supervisor",
+        state="succeeded",
+        before=late(),
+        after=(0.0, ""),
+        runs_max=100,
+        rows_max=1,
+    )
+
+
 @operation()
 async def prune_alerts(store: Store, node: str) -> Any:
     return await store.retention.prune_alerts(EPOCH, late(), 100)
@@ -1689,6 +1702,14 @@ async def retry_now(store: Store, node: str) -> Any:
 @operation()
 async def retry_run(store: Store, node: str) -> Any:
     return await store.operators.retry_run("failed-1", "ann")
+
+
+@operation()
+async def retry_old_run(store: Store, node: str) -> Any:
+    try:
+        return await store.operators.retry_run("old-failed", "ann")
+    except WrongState as error:
+        return str(error)
 
 
 @operation()

@@ -67,6 +67,26 @@ APART = {
     ("walk_runs", "reclaim_dead_node"): "the same",
     ("walk_runs", "retire_dead_node"): "the same",
     ("claim_twins", "retries"): "the claim is answered with the step as it is then",
+    ("claim_twins", "begin_turns"): "the same",
+    (
+        "walk_steps",
+        "claim_remote",
+    ): "a walk takes the highest priority first, then the next one: two may divide them",
+    **{
+        (
+            first,
+            other,
+        ): "a claim leaves out what is locked, takes others instead, and the locked ones the next time"
+        for first in ("reseal_runs", "reseal_steps")
+        for other in OPERATIONS
+        if other.startswith(("claim_", "walk_"))
+    },
+    (
+        "prune",
+        "prune_a_part",
+    ): "each leaves out the runs that the other has locked, and the next pass looks at them again",
+    ("prune_a_part", "prune"): "the same",
+    ("prune_a_part", "prune_a_part"): "the same",
     ("log_alerts", "log_alerts"): NEVER_AT_ONCE,
     ("reconcile_schedules", "reconcile_schedules"): NEVER_AT_ONCE,
     ("escalate_ask", "escalate_ask"): NEVER_AT_ONCE,
@@ -102,7 +122,7 @@ DIVIDED = {
 } | {
     (first, other): "a walk takes the highest priority first, then the next one: two may divide them"
     for first in ("walk_steps", "walk_steps_of_runs")
-    for other in ("claim_steps", "walk_steps", "claim_steps_of_runs", "walk_steps_of_runs")
+    for other in ("claim_steps", "walk_steps", "claim_steps_of_runs", "walk_steps_of_runs", "claim_one_step")
 }
 """Pairs, each with the reason, of which each may get a part of what there is. Still nothing is claimed twice."""
 KNOWN = [

@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
+
+from holdfast.errors import WrongState
 from holdfast.model import NewSignal, Outcome, RunState
 from holdfast.store.answers import Pruned
+from holdfast.store.forks import ForkRequest
 from holdfast.store.operations import Hop, RetryStep
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
@@ -176,6 +180,37 @@ async def test_children_stay_with_a_parent_that_can_be_retried(store: Store) -> 
     assert (await prune(store, kept=["cancelled", "succeeded", "undone"])).runs == 1
     assert (await prune(store, state="failed")).runs == 1
     assert [await store.reads.run(run_id) for run_id in (below, parent)] == [None, None]
+
+
+async def demand_nothing_goes_on_from(store: Store, run_id: str) -> None:
+    with pytest.raises(WrongState, match=f"{run_id}' ended long ago and is being removed"):
+        await store.operators.retry_run(run_id, "tester")
+    with pytest.raises(WrongState, match=f"{run_id}' ended long ago and is being removed"):
+        await store.operators.fork_run(run_id, ForkRequest(input=b"{}", digest=b"d"), "tester")
+
+
+async def test_nothing_goes_on_from_a_run_that_is_half_removed(store: Store) -> None:
+    """A retry would find a part of what the run did, and do the rest a second time."""
+    run_id = await ended(store, RunState.FAILED, steps=5)
+    assert await prune(store, state="failed", rows_max=2) == Pruned(0, 2, BEGINNING)
+    await demand_nothing_goes_on_from(store, run_id)
+    assert (await prune(store, state="failed")).runs == 1
+
+
+async def test_nothing_goes_on_from_a_run_whose_children_are_removed(store: Store) -> None:
+    """It could not undo them, or would do them a second time."""
+    top = await begin(store, child(1))
+    middle = await begin(store, child(1), run=new_run(parent_id=top, parent_n=1))
+    below = await begin(store, run=new_run(parent_id=middle, parent_n=1))
+    await store.batches.commit(A, [Hop(below, 1, close=closing(parent_id=middle, parent_n=1))])
+    close = closing(parent_id=top, parent_n=1)
+    await store.batches.commit(A, [Hop(middle, 1, outcomes=[delivered(1, 1)], close=close)])
+    close = closing(RunState.FAILED, at=ENVIRONMENT.now())
+    await store.batches.commit(A, [Hop(top, 1, outcomes=[delivered(1, 1)], close=close)])
+    assert (await prune(store)).runs == 1
+    assert await store.reads.run(below) is None
+    await demand_nothing_goes_on_from(store, top)
+    await store.operators.fork_run(middle, ForkRequest(input=b"{}", digest=b"d", id="anew"), "tester")
 
 
 async def test_a_stuck_run_is_open(store: Store) -> None:

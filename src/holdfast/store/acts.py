@@ -172,6 +172,9 @@ class Acts(CarriedActs):
     @transaction
     async def finish_plan(self, session: Session, act_id: str, preview: str) -> ActRow | None:
         """The plan is complete, and may be carried out. Return None if somebody stopped it meanwhile."""
+        # Locked first: the statement that counts its runs must begin after the last of them has been added.
+        if await session.row(Verb.lock_plan, act_id) is None:
+            return None
         row = await session.row(Verb.finish_plan, act_id, preview)
         return None if row is None else _act_of(row)
 

@@ -13,7 +13,7 @@ from holdfast.store.answers import Answer
 from holdfast.store.children import CANCEL_KEY, ChildOutcome, cancelled_error
 from holdfast.store.database import Part, Session, look, statement, transaction
 from holdfast.store.forks import Forked, ForkRequest, fork
-from holdfast.store.retries import demand_alone, demand_retryable, newest, retried_as, retry
+from holdfast.store.retries import demand_alone, demand_retryable, demand_whole, newest, retried_as, retry
 from holdfast.store.rows import run_of
 from holdfast.store.verbs import Verb
 
@@ -188,6 +188,7 @@ async def retry_now(session: Session, run: RunRow, cause: Cause) -> int:
 async def retry_ended(session: Session, run: RunRow, cause: Cause) -> str:
     """Start the retry of a run that has none, and return its id."""
     demand_retryable(run, None, None)
+    await demand_whole(session, run)
     parent = await newest(session, run.parent_id)
     demand_alone(run, parent, await session.value(Verb.live_below, run.id))
     new_id = await retry(session, run)
@@ -196,6 +197,7 @@ async def retry_ended(session: Session, run: RunRow, cause: Cause) -> str:
 
 
 async def make_fork(session: Session, run: RunRow, request: ForkRequest, cause: Cause) -> Forked:
+    await demand_whole(session, run)
     made = await fork(session, run, request)
     edits = ["another input"] if request.input is not None else []
     edits += [f"another result of {key}" for key in request.results]

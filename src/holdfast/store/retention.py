@@ -90,16 +90,25 @@ class Retention(Part):
         await session.by_index()
         old = await session.rows(Verb.old_runs, state, before, *after, runs_max, namespace)
         last = (old[-1][1], old[-1][0]) if len(old) == runs_max else None
-        asked = ([row[0] for row in old], failed_before, list(kept))
-        wanted = [row[0] for row in await session.rows(Verb.prunable, *asked)]
+        asked = (failed_before, list(kept))
+        wanted = [row[0] for row in await session.rows(Verb.prunable, [row[0] for row in old], *asked)]
+        above = await _lock_above(session, wanted)
+        if above:
+            free = [run_id for run_id in wanted if above.get(run_id, ()) is not None]
+            wanted = [row[0] for row in await session.rows(Verb.prunable, free, *asked)]
         joined = {row[0] for row in await session.rows(Verb.joined, wanted)}
         wanted = [run_id for run_id in wanted if run_id not in joined]
         if not wanted:
             return Pruned(0, 0, last)
+        # Nobody retries a run of which a part is gone, and that may be a run below it.
+        removing = sorted({up for run_id in wanted for up in above.get(run_id) or ()})
+        if removing:
+            await session.run(Verb.mark_removing, removing)
         rows = 0
         for part in PARTS:
             rows += await session.run(part, wanted, rows_max - rows)
             if rows >= rows_max:  # some rows may be left, so the next batch begins at the same place
+                await session.run(Verb.mark_removing, wanted)
                 return Pruned(0, rows, after)
         runs = await session.run(Verb.prune_runs, wanted)
         note = f"{runs} {state} runs removed, {rows + runs} rows"
@@ -211,3 +220,20 @@ class Retention(Part):
     @leading(0)
     async def _forget_old(self, session: Session, find: Verb, forget: Verb, before: float, limit: int) -> int:
         return await session.each(forget, await session.rows(find, before, limit), before)
+
+
+async def _lock_above(session: Session, run_ids: Sequence[str]) -> dict[str, list[str] | None]:
+    """Lock the runs above these that could be retried. Return them for each run that has some, or None for one if
+    somebody else has locked one of them."""
+    pairs = await session.rows(Verb.retryable_above, list(run_ids)) if run_ids else []
+    if not pairs:
+        return {}
+    locked = {row[0] for row in await session.rows(Verb.lock_free_runs, sorted({up for _, up in pairs}))}
+    found: dict[str, list[str] | None] = {}
+    for run_id, up in pairs:
+        known = found.setdefault(run_id, [])
+        if known is not None and up in locked:
+            known.append(up)
+        else:
+            found[run_id] = None
+    return found

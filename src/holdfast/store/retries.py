@@ -197,6 +197,15 @@ def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -
         )
 
 
+async def demand_whole(session: Session, run: RunRow) -> None:
+    """Raise if retention removes the run, or removed a run below it."""
+    if await session.value(Verb.is_removing, run.id):
+        raise WrongState(
+            f"run {run.id!r} ended long ago and is being removed: a part of what it did is gone, so nothing can go on from "
+            "it; start a new run, and see keep_days in the configuration"
+        )
+
+
 def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
     """Raise if the parent must be retried instead, or if the run `live` below this one has not ended. `parent` is the
     newest run in the parent's chain of retries."""

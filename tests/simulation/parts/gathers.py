@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 ADMITTED = (
-    "SELECT id, workflow, input, queue, state FROM runs WHERE id IN (SELECT DISTINCT run_id FROM gathered)"
+    "SELECT id, workflow, input, queue, state FROM runs "
+    "WHERE id IN (SELECT DISTINCT run_id FROM gathered) AND NOT removing"
 )
 INPUTS = "SELECT id, input FROM runs WHERE workflow = ? AND retry_of IS NULL AND forked_from IS NULL AND queue >= 0"
 GATHERED = "SELECT id, items FROM gathered WHERE run_id = ? ORDER BY n"

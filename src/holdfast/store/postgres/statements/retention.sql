@@ -34,38 +34,57 @@ WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
 ORDER BY r.finished_at, r.id
 FOR UPDATE OF r SKIP LOCKED
 
+-- The runs above these that did not succeed. Somebody could retry them, and they need what is below them for that.
+-- name: retryable_above
+WITH RECURSIVE above(id, up) AS (
+    SELECT id, parent_id FROM holdfast.runs WHERE id = ANY($1::text[]) AND parent_id IS NOT NULL
+    UNION
+    SELECT a.id, p.parent_id FROM holdfast.runs p JOIN above a ON p.id = a.up WHERE p.parent_id IS NOT NULL)
+SELECT a.id, p.id FROM above a JOIN holdfast.runs p ON p.id = a.up WHERE p.state <> 'succeeded'
+
+-- Whoever retries a run locks it and then those below it. So nobody who has locked one of those may wait here.
+-- name: lock_free_runs
+SELECT id FROM holdfast.runs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- name: mark_removing
+UPDATE holdfast.runs SET removing = true WHERE id = ANY($1::text[]) AND NOT removing
+
+-- name: is_removing
+SELECT removing FROM holdfast.runs WHERE id = $1
+
 -- Runs that a step has joined. Asked after their rows are locked, because nobody can join them from then on.
 -- name: joined
 SELECT DISTINCT run_id FROM holdfast.joins WHERE run_id = ANY($1::text[])
 
+-- Rows are found by their keys where somebody may change them meanwhile: who reseals, or the leader. Their `ctid` changes then,
+-- and a row that is looked for by its old one stays.
 -- name: prune_steps
-DELETE FROM holdfast.steps WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.steps WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.steps WHERE (run_id, n) IN (
+    SELECT run_id, n FROM holdfast.steps WHERE run_id = ANY($1::text[]) LIMIT $2)
 
 -- name: prune_attempts
 DELETE FROM holdfast.attempts WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.attempts WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_logs
-DELETE FROM holdfast.logs WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.logs WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.logs WHERE (run_id, n, attempt, twin, part) IN (
+    SELECT run_id, n, attempt, twin, part FROM holdfast.logs WHERE run_id = ANY($1::text[]) LIMIT $2)
 
--- Signals and twins are found by their keys. The leader may be changing one of them, and then its `ctid` changes.
 -- name: prune_ask_people
-DELETE FROM holdfast.ask_people WHERE ctid = ANY(ARRAY(
-    SELECT p.ctid FROM holdfast.asks a JOIN holdfast.ask_people p ON p.ask = a.id WHERE a.run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.ask_people WHERE (ask, who) IN (
+    SELECT p.ask, p.who FROM holdfast.asks a JOIN holdfast.ask_people p ON p.ask = a.id WHERE a.run_id = ANY($1::text[]) LIMIT $2)
 
 -- name: prune_asks
-DELETE FROM holdfast.asks WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.asks WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.asks WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.asks WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_signals
 DELETE FROM holdfast.signals WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_quarantine
-DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.quarantine WHERE (run_id, n) IN (
+    SELECT run_id, n FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2)
 
 -- name: prune_twins
 DELETE FROM holdfast.twins WHERE (run_id, n) IN (
@@ -76,12 +95,12 @@ DELETE FROM holdfast.joins WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.joins WHERE waiter_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_gathers
-DELETE FROM holdfast.gathers WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.gathers WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.gathers WHERE key = ANY(ARRAY(
+    SELECT key FROM holdfast.gathers WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_gathered
-DELETE FROM holdfast.gathered WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.gathered WHERE run_id = ANY($1::text[]) LIMIT $2))
+DELETE FROM holdfast.gathered WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.gathered WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_inherited
 DELETE FROM holdfast.inherited WHERE ctid = ANY(ARRAY(

@@ -29,6 +29,23 @@ WHERE r.finished_at IS NOT NULL
           AND (finished_at >= ?2 OR state IN (SELECT value FROM json_each(?3)))))
 ORDER BY r.finished_at, r.id
 
+-- The runs above these that did not succeed. Somebody could retry them, and they need what is below them for that.
+-- name: retryable_above
+WITH RECURSIVE above (id, up) AS (
+    SELECT r.id, r.parent_id FROM json_each(?1) u CROSS JOIN runs r ON r.id = u.value WHERE r.parent_id IS NOT NULL
+    UNION
+    SELECT a.id, p.parent_id FROM above a CROSS JOIN runs p ON p.id = a.up WHERE p.parent_id IS NOT NULL)
+SELECT a.id, p.id FROM above a CROSS JOIN runs p ON p.id = a.up WHERE p.state <> 'succeeded'
+
+-- name: lock_free_runs
+SELECT r.id FROM json_each(?1) u CROSS JOIN runs r ON r.id = u.value
+
+-- name: mark_removing
+UPDATE runs SET removing = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND removing = 0
+
+-- name: is_removing
+SELECT removing FROM runs WHERE id = ?1
+
 -- name: joined
 SELECT DISTINCT j.run_id FROM json_each(?1) u CROSS JOIN joins j INDEXED BY joins_of ON j.run_id = u.value
 
