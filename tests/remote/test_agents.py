@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast, RunFailed, StepInfo
 from holdfast.http import doorway
-from holdfast.model import Ending, RunState
+from holdfast.model import RunState
 from holdfast.remote import line, store
 from holdfast.store.claims import StepClaim
 from holdfast.store.remotes import NewTurn
@@ -81,9 +81,8 @@ async def test_checkpoints_and_logs_ride_along(at: Served) -> None:
     async with agent(at):
         saved = await at.hf.start(flows.saved)
         result = await saved.result(timeout=30)
-        # An agent on a busy machine may lose an attempt that has saved.
-        lost = [one for one in (await saved.view()).attempts if one.ending is Ending.LOST]
-        assert 2 <= result <= 2 + len(lost)
+        # An agent on a busy machine may lose an attempt, or hand it back, before or after it has saved.
+        assert 2 <= result < sum(flows.begun.values())
         run = await at.hf.start(flows.tries.using(id="logs"), 1)
         await run.result(timeout=30)
         assert "it worked" in [line.message for line in await run.logs()]

@@ -17,7 +17,7 @@ from tests.roles.conftest import FAST
 from tests.roles.test_hedge import until_stored
 from tests.store.conftest import run_sql
 
-QUICK = msgspec.structs.replace(FAST, leader_lease_s=0.3, watch_s=0.1)
+QUICK = msgspec.structs.replace(FAST, leader_lease_s=1.0, watch_s=0.1)
 HOUR = timedelta(hours=1)
 gates: dict[str, asyncio.Event] = {}
 

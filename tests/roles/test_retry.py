@@ -293,7 +293,7 @@ async def takes_time(how: str) -> str:
 async def test_what_was_given_up_is_tried_again_with_time_of_its_own(hf: Holdfast, how: str) -> None:
     """This holds after a timeout, a cancel or the deadline. The step that ran has the key it had, and its time begins
     anew. Clock and random numbers are those of the run before, so that what was recorded still fits."""
-    flow = takes_time.using(id="w", timeout=0.5) if how == "deadline" else takes_time.using(id="w")
+    flow = takes_time.using(id="w", timeout=2.0) if how == "deadline" else takes_time.using(id="w")
     run = await hf.start(flow, how)
     await until(lambda: "slow" in ledger)
     if how == "cancel":
