@@ -489,8 +489,9 @@ class Node(Caller):
                 return
             # Fences are compared, too: this node may have lost a run or step and claimed it again without getting the
             # answer.
-            runs = self.scheduler.known_runs() if self.scheduler is not None else []
-            given_up = await self.store.nodes.reconcile(self.id, runs, sorted(self.known_steps()))
+            given_up = await self.store.nodes.reconcile(
+                self.id, sorted(self.known_runs()), sorted(self.known_steps())
+            )
             if any(given_up):
                 log.warning(
                     "node %s gave up %d runs and %d steps that it did not know of", self.id, *given_up
@@ -498,6 +499,14 @@ class Node(Caller):
                 self.ring(Bell.STEPS)
             self.bells.ring_here(Bell.RUNS)
             self.bells.ring_here(Bell.OUTCOMES)
+
+    def known_runs(self) -> set[tuple[str, int]]:
+        """Return (run, fence) of each run that this node owns, as far as it knows. A run may have left memory with a hop
+        that is not written yet."""
+        runs = {(op.run_id, op.fence) for op in self.writer.unanswered() if isinstance(op, Hop)}
+        if self.scheduler is not None:
+            runs.update(self.scheduler.known_runs())
+        return runs
 
     def known_steps(self) -> set[StepRef]:
         """Return (run, n, fence) of each step that is executed here, or has ended here and is not written yet. This

@@ -4,6 +4,7 @@ before."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -535,6 +536,39 @@ async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url:
         await is_in(hf.run("o"), RunState.CANCELLED)
         assert [(name, broken) for name, _, broken in await hf.store.reads.doctor() if broken] == []
     assert app.ledger == ["charge tok 300", "refund tok 300 r1"]
+
+
+async def test_a_node_keeps_a_run_until_its_cancel_without_code_is_written(
+    app: App, store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node compares what it has with the store before it writes the cancel. The run is not in memory then, and the
+    node knows of it all the same."""
+    async with opened(store_url) as hf:
+        await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
+        await waits_for(hf.run("o"), "paid")
+    app.deploy(('note: str = "gift") -> str', "note: str, colour: int) -> str"))
+    async with opened(store_url) as hf:
+        await woken(hf.run("o"))
+        await is_in(hf.run("o"), RunState.HELD)
+
+        class Doubt(logging.Filter):
+            """Makes the node compare what it has with the store at the moment in which it cancels the run."""
+
+            def filter(self, record: logging.LogRecord) -> bool:
+                if "is cancelled without its code" in record.getMessage():
+                    hf.node.writer.doubt()
+                return True
+
+        scheduler_log, doubt = logging.getLogger("holdfast.scheduler"), Doubt()
+        scheduler_log.addFilter(doubt)
+        try:
+            await hf.run("o").cancel()
+            await is_in(hf.run("o"), RunState.CANCELLED)
+        finally:
+            scheduler_log.removeFilter(doubt)
+    said = [record.getMessage() for record in caplog.records]
+    assert len([line for line in said if "is cancelled without its code" in line]) == 1
+    assert not [line for line in said if "did not know of" in line]
 
 
 async def test_a_client_whose_type_cannot_read_the_result_gets_an_error(app: App, store_url: str) -> None:
