@@ -28,7 +28,7 @@ MINUTE, MINUTE_PER_S = Rate("minute", 100, per=60, burst=10), 60.0
 
 
 async def at_work(ledger: str, **places: int) -> None:
-    """Take so many places under these limits, by what the ledger says."""
+    """Take so many slots under these limits, by what the ledger says."""
     about = (os.getpid(), f"{here.key}/{here.attempt}")
     note(ledger, "began", *about, ",".join(f"{key}={number}" for key, number in places.items()))
     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""`holdfast check` says what new code would do to the runs in flight, before it is deployed."""
+"""`holdfast check` says what new code would do to the open runs, before it is deployed."""
 
 import asyncio
 import signal
@@ -117,7 +117,7 @@ def found(cli: Cli, code: int = 1) -> dict[str, dict[str, Any]]:
 def test_code_that_fits_is_confirmed(shop: Cli) -> None:
     """The same code, and code that only adds a step behind where the runs are, fit them all."""
     ended = shop("check", "app.py")
-    assert ended.out == "✓ all 4 runs in flight fit this code\n"
+    assert ended.out == "✓ all 4 open runs fit this code\n"
     deploy(shop, 'return await ship("Oslo")', 'await charge(1)\n    return await ship("Bergen")')
     assert found(shop, code=0) == {}
 
@@ -135,7 +135,7 @@ def test_a_drift_is_shown_with_both_sides(shop: Cli) -> None:
     words = shop("check", "app.py", code=1).out
     assert "✗ a (app.order version 1, running): drift at step charge\n" in words
     assert '    recorded   call app.charge {"cents":300}\n' in words
-    assert "2 of 4 runs in flight do not fit this code: 2 drift" in words
+    assert "2 of 4 open runs do not fit this code: 2 drift" in words
     assert "1 more findings; --limit 0 lists all" in shop("check", "app.py", "--limit", "1", code=1).out
 
 
@@ -313,4 +313,4 @@ def test_code_that_cannot_be_imported_is_an_error_of_the_call(lite: Cli) -> None
 def test_without_runs_there_is_nothing_to_say(lite: Cli) -> None:
     """An empty store fits any code."""
     lite("run", "app.py:pays", "--input", '{"card": {"number": "1", "cents": 1}}')
-    assert lite("check", "app.py").out == "no run is in flight\n"
+    assert lite("check", "app.py").out == "no run is open\n"

@@ -227,8 +227,8 @@ async def test_a_list_of_runs_says_which_limit_has_no_room(quiet: Asked) -> None
     found = await words()
     (left,) = {"mail-1", "mail-2"} - {begun.run_id}
     assert found[left] == "charge#1 waits for its turn under mail"
-    assert found["charges"] == "charge#1 waits for a place under bank"
-    assert found["enters"] == "waits for a place under rooms"
+    assert found["charges"] == "charge#1 waits for a slot under bank"
+    assert found["enters"] == "waits for a slot under rooms"
     assert found["fair"] == found["plain"] == "charge#1 waits for an agent"
     assert found["ready"] == "waits for a scheduler"
     assert re.fullmatch(r"begins in (1\.9|2\.0|2|119|120) (h|min)", found["later"]), found["later"]
@@ -236,7 +236,7 @@ async def test_a_list_of_runs_says_which_limit_has_no_room(quiet: Asked) -> None
         await waits(f"many-{n}", await queue(LimitKey(f"limit-{n:02}", 1)))
         await store.limits.set_limit(f"limit-{n:02}", 0, "test", "")
     found = await words()
-    assert found["many-0"] == "charge#1 waits for a place under limit-00"
+    assert found["many-0"] == "charge#1 waits for a slot under limit-00"
     assert found[f"many-{QUEUES_MAX}"] == "charge#1 waits to begin"
 
 

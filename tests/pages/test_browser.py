@@ -211,7 +211,7 @@ def test_a_list_gets_a_name(window: Window, browser: Browser) -> None:
 
 
 def test_an_operator_sets_a_limit_and_a_weight(window: Window, site: Site) -> None:
-    """The form says who has a place and who waits. An empty number is that of the code."""
+    """The form says who has a slot and who waits. An empty number is that of the code."""
     page = window.open("/limits/bank")
     expect(page.locator(".why")).to_contain_text("2 of 2 places are in use. 3 wait")
     page.get_by_role("link", name="Set the number…").click()

@@ -132,7 +132,7 @@ async def test_why_names_the_limit_and_an_operator_can_raise_it(store_url: str) 
                 break
             await asyncio.sleep(0.02)
         said = await second.why()
-        assert "a place under slow: 1 of 1 are taken" in said
+        assert "a slot under slow: 1 of 1 are taken" in said
         assert "holdfast limits slow" in said
         seen = await hf.limits.show("slow")
         assert [(one.run, one.n) for one in seen.holders] == [("first", 1)]
@@ -296,7 +296,7 @@ async def test_a_full_limit_refuses_a_start(store_url: str) -> None:
 
 
 async def test_a_child_does_not_wait_for_its_parent(store_url: str) -> None:
-    """Who is under a key that a run above it is under takes no second place."""
+    """Who is under a key that a run above it is under takes no second slot."""
     async with Holdfast(store_url, config=QUICK) as hf:
         assert await (await hf.start(outer, 3)).result(60) == 0
 

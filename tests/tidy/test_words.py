@@ -9,8 +9,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 RETIRED_FROM = "## Words we do not use"
-KINDS = {".py", ".sql", ".md", ".toml"}
-PLACES = ("src", "tests", "docs", "examples", "bench", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+KINDS = {".py", ".sql", ".md", ".toml", ".html", ".css", ".js", ".mjs", ".sh"}
+PLACES = (
+    "src",
+    "tests",
+    "docs",
+    "examples",
+    "bench",
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+)
 NOT_OURS = {
     GLOSSARY: "it lists them",
     Path(__file__): "it looks for them",
@@ -59,7 +69,7 @@ def _files() -> Iterator[Path]:
         for file in [found] if found.is_file() else sorted(found.rglob("*")):
             if (
                 file.suffix in KINDS
-                and not {"migrations", "peers"} & set(file.parts)
+                and not {"migrations", "peers", "vendor"} & set(file.parts)
                 and file not in NOT_OURS
             ):
                 yield file

@@ -29,7 +29,7 @@ SECTIONS = {
     },
     "Test": {
         "simulate": ("simulate", "Let a workflow's process die at every boundary, and say what ran twice."),
-        "check": ("check", "Replay the code you are about to deploy against every run in flight."),
+        "check": ("check", "Replay the code you are about to deploy against every open run."),
     },
     "Look": {
         "graph": ("graph", "Draw a workflow before it runs, from its source."),

@@ -94,7 +94,7 @@ def answer(*, ask: str, data: str, by: str | None, note: str, store: str, as_jso
     \b
     holdfast answer 9f0c5a52d8c46b0e --data '{"ok": true}' --note "within the budget"
 
-    `holdfast asks` lists the questions. The same answer of the same person again is the same answer. The exit code is 1 if
+    `holdfast asks` lists the questions. The same answer of the same person again is the same answer. The exit code is 2 if
     the answer comes too late, or if this person has given another one.
     """
     value = json_value(data, "--data")

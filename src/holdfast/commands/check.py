@@ -1,4 +1,4 @@
-"""`check`: replays the code that is about to be deployed against all runs in flight. It only reads."""
+"""`check`: replays the code that is about to be deployed against all open runs. It only reads."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Checked:
     help="List at most this many findings; 0 lists all. All are counted.",
 )
 def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
-    """Replay the code you are about to deploy against every run in flight.
+    """Replay the code you are about to deploy against every open run.
 
     \b
     holdfast check app.py --store postgresql://holdfast@db.example/holdfast
@@ -211,16 +211,14 @@ def _print_sum(checked: Checked) -> None:
     for (workflow, marker), ways in sorted(checked.markers.items()):
         print_words(f"· marker {marker} of {workflow}: {_marker_words(ways)}", dim=not ways.old)
     if not checked.runs:
-        output.say("no run is in flight")
+        output.say("no run is open")
     elif not checked.unfit:
-        fitting = (
-            "the run in flight fits" if checked.runs == 1 else f"all {checked.runs:,} runs in flight fit"
-        )
+        fitting = "the open run fits" if checked.runs == 1 else f"all {checked.runs:,} open runs fit"
         output.say(f"{fitting} this code", RunState.SUCCEEDED)
     else:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(checked.kinds.items()))
-        runs = wording.counted(checked.runs, "run")
-        output.say(f"{checked.unfit:,} of {runs} in flight do not fit this code: {kinds}", RunState.FAILED)
+        runs = wording.counted(checked.runs, "open run")
+        output.say(f"{checked.unfit:,} of {runs} do not fit this code: {kinds}", RunState.FAILED)
         print_words(
             "  keep the old version beside the new one until its runs have ended, or deploy and decide for each held run",
             dim=True,

@@ -95,7 +95,7 @@ def _words(one: answers.Limit) -> str:
 
 def _print_seen(seen: answers.LimitSeen, now: float) -> None:
     print_words(_words(seen.limit))
-    for title, uses in (("has a place", seen.holders), ("waits", seen.waiters)):
+    for title, uses in (("has a slot", seen.holders), ("waits", seen.waiters)):
         for one in uses:
             what = f"run {one.run}" if one.n == 0 else f"step {one.n} ({one.name}) of run {one.run}"
             weight = f", weight {one.weight}" if one.weight > 1 else ""

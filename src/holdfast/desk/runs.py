@@ -304,7 +304,7 @@ class LocalRunDesk:
     async def retry(self, who: Identity, run: str) -> str:
         """Try again, and return the id of the run to watch, as the store has it.
 
-        In a live run, the steps that wait for a retry and those in quarantine are tried at once. In a stuck run, the
+        In an open run, the steps that wait for a retry and those in quarantine are tried at once. In a stuck run, the
         undos that gave up are tried again. For an ended run, this starts a new run, which keeps all that was recorded
         and executes again what ended the run and what was undone. Retrying the same run again gives the same new run.
         If the new run was retried, too, only the newest can be retried.

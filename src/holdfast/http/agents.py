@@ -350,7 +350,7 @@ async def report(call: Call) -> Given:
         answers[number] = answer
         if answer is Answer.ACCEPTED:
             if call.server.doorway.hall.is_walking and type(op) is not Save:
-                bells.add(Bell.STEPS)  # it may have freed a place under a limit
+                bells.add(Bell.STEPS)  # it may have freed a slot under a limit
             if type(op) is Outcome:
                 bells.add(Bell.OUTCOMES)
             elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter
 from holdfast.model import ActOptions, ActVerb, StepRow
 from holdfast.namespaces import shown
+from holdfast.store.reads import RunFilter
 from holdfast.wire import answers, requests
 from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
 from holdfast.wire.paths import id_of
@@ -157,12 +159,12 @@ async def start_batch(call: Call) -> Given:
     return Given(answers.StartedItems(made))
 
 
-async def runs(call: Call) -> Given:
-    query: RunsQuery = call.query
+async def _filter(call: Call, query: RunsQuery | CountsQuery, states: Sequence[str] = ()) -> RunFilter:
+    """Return what the parameters of a list of runs choose. Refuse those that are wrong."""
     try:
-        where = run_filter(
+        return run_filter(
             now=await call.server.hf.store.now(),
-            states=query.state,
+            states=states,
             workflow=query.workflow,
             tags=call.tags,
             since=query.since,
@@ -174,6 +176,11 @@ async def runs(call: Call) -> Given:
     except InvalidInput as wrong:
         place = str(wrong).partition(":")[0]
         raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
+
+
+async def runs(call: Call) -> Given:
+    query: RunsQuery = call.query
+    where = await _filter(call, query, states=query.state)
     asked = [
         msgspec.structs.replace(query, limit=0, cursor=None, before=None, eta=False, words=False),
         call.tags,
@@ -205,20 +212,7 @@ async def runs(call: Call) -> Given:
 
 async def counts(call: Call) -> Given:
     query: CountsQuery = call.query
-    try:
-        where = run_filter(
-            now=await call.server.hf.store.now(),
-            workflow=query.workflow,
-            tags=call.tags,
-            since=query.since,
-            until=query.until,
-            error=query.error,
-            prefix=query.prefix,
-            what="?{}",
-        )
-    except InvalidInput as wrong:
-        place = str(wrong).partition(":")[0]
-        raise Refusal("invalid", str(wrong), place=place if place.startswith("?") else "") from None
+    where = await _filter(call, query)
     where.has_pages = query.pages
     return Given(await call.desk.overview.counts(call.who, where))
 

@@ -59,7 +59,7 @@ class LimitRow(msgspec.Struct, frozen=True):
 
 
 class LimitUse(NamedTuple):
-    """A step or a run that has a place under a limit, or waits for one. A run has n = 0."""
+    """A step or a run that has a slot under a limit, or waits for one. A run has n = 0."""
 
     run_id: str
     n: int

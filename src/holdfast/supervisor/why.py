@@ -474,7 +474,7 @@ def limit_words(queue: int, facts: Facts) -> str | None:
     shows = command("limits", name)
     if row.kind == "limit":
         return (
-            f"a place under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
+            f"a slot under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
         )
     again_at = row.room.again_at
     when = "" if again_at is None else f": the next one may in {ago(again_at - row.now)}"
@@ -496,7 +496,7 @@ def full_limit(limits: Sequence[LimitRow]) -> LimitRow | None:
 def limit_in_short(row: LimitRow) -> str:
     """Say in a few words what has no room, for a list of runs."""
     name = bare(row.name)
-    return f"waits for a place under {name}" if row.kind == "limit" else f"waits for its turn under {name}"
+    return f"waits for a slot under {name}" if row.kind == "limit" else f"waits for its turn under {name}"
 
 
 def _moved(row: LimitRow) -> str:

@@ -920,7 +920,7 @@ class Limits(msgspec.Struct):
 
 
 class LimitUse(msgspec.Struct):
-    """A step or a run that has a place under a limit, or waits for one. A run has n = 0."""
+    """A step or a run that has a slot under a limit, or waits for one. A run has n = 0."""
 
     run: str
     n: int

@@ -128,7 +128,7 @@ async def _cancelled(page: Page) -> list[Change]:
 
 
 async def _limited(page: Page) -> list[Change]:
-    """Who has a place under a limit now, and who waits for one."""
+    """Who has a slot under a limit now, and who waits for one."""
     seen: answers.LimitSeen = await page.ask("GET /v1/limits/{limit}")
     if seen.limit.per_s is not None:
         return []  # who waits for a rate stands in no list

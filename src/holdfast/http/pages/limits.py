@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A step or a run that has a place, or waits for one."""
+    """A step or a run that has a slot, or waits for one."""
 
     one: answers.LimitUse
     ref: str
