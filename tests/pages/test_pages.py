@@ -309,6 +309,19 @@ async def test_a_schedule_is_made_and_backfilled_by_forms(busy: Asked) -> None:
     assert f'href="{stop}"' not in (await busy.get("/schedules/nightly")).text
 
 
+async def test_the_page_of_a_workflow_has_its_runs_by_state_and_how_long_they_take(busy: Asked) -> None:
+    """With what became of each. It listens to its runs, and to no others."""
+    await busy.started("shop.count", input={"a": 1}, id="x")
+    await busy.started("shop.fail", input={}, id="y")
+    ended = await busy.post("/v1/runs/ended", {"runs": ["x", "y"], "wait_s": 20})
+    assert len(ended.json()["items"]) == 2, ended.text
+    text = (await busy.get("/workflows/shop.fail")).text
+    assert re.search(r'href="/runs\?workflow=shop.fail&amp;state=failed">.*failed <span>1</span>', text)
+    assert 'title="ValueError: it failed"' in text
+    assert 'data-topics="topic=runs%3Aworkflow%3Dshop.fail"' in text
+    assert "nine of ten within" in (await busy.get("/workflows/shop.count")).text
+
+
 async def test_what_a_form_refuses_names_its_field(quiet: Asked) -> None:
     """By the words that stand above it, and not by a path into the body."""
     await quiet.started("shop.count", input={"a": 1}, id="x")
