@@ -26,7 +26,7 @@ class Stream {
 
   listeners() { return [...pages].filter(([, wish]) => wish.namespace === this.namespace); }
 
-  notify(words, topic) {
+  tell(words, topic) {
     for (const [say, wish] of this.listeners()) if (!topic || wish.topics.includes(topic)) say(words);
   }
 
@@ -61,13 +61,13 @@ class Stream {
       const answer = await fetch(`/v1/stream?${query}`, { headers: { "Holdfast-Namespace": this.namespace }, signal: stop.signal });
       if (answer.ok) {
         this.isOpen = true;
-        this.notify({ isLive: true });
+        this.tell({ isLive: true });
         for await (const { event, data } of events(answer.body)) this.heard(event, data);
       }
     } catch { /* it ended: the next one may not */ }
     if (stop !== this.stop) return; // another one has taken its place
     this.isOpen = false;
-    this.notify({ isLive: false });
+    this.tell({ isLive: false });
     this.later(this.wait * (0.7 + 0.6 * Math.random()));
     this.wait = Math.min(this.wait * 2, WAIT_MAX_MS);
   }
@@ -75,12 +75,12 @@ class Stream {
   // A stream that begins anew says all marks. Only those that are others than before are news.
   heard(event, data) {
     this.wait = WAIT_MS;
-    if (event === "away") return this.notify({ isPoked: true });
+    if (event === "away") return this.tell({ isPoked: true });
     if (event !== "poke") return;
     const { topic, mark } = JSON.parse(data);
     if (this.marks.get(topic) === mark) return;
     this.marks.set(topic, mark);
-    this.notify({ isPoked: true }, topic);
+    this.tell({ isPoked: true }, topic);
   }
 }
 
