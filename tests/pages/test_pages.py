@@ -273,9 +273,10 @@ async def sent(asked: Asked, path: str, fields: dict[str, str]) -> Response:
 
 async def test_a_token_of_a_person_is_made_by_the_form(quiet: Asked) -> None:
     """With who bears it, and without payloads: what answers needs a person."""
-    assert '<input class="check" type="checkbox" name="payloads" checked>' in (
-        await quiet.get("/do/v1/tokens")
-    ).text
+    assert (
+        '<input class="check" type="checkbox" name="payloads" checked>'
+        in (await quiet.get("/do/v1/tokens")).text
+    )
     given = {"role": "answerer", "name": "anna", "who": "person:anna team:finance", "expires_s": "60"}
     made = await sent(quiet, "/do/v1/tokens", given)
     assert made.status_code == 200, made.text
@@ -286,7 +287,13 @@ async def test_a_token_of_a_person_is_made_by_the_form(quiet: Asked) -> None:
 async def test_a_schedule_is_made_and_backfilled_by_forms(busy: Asked) -> None:
     """The workflows are offered by their names. A backfill is stopped where it is listed."""
     assert "/do/v1/schedules" in (await busy.get("/schedules")).text
-    given = {"name": "nightly", "workflow": "shop.count", "times": "0 3 * * *", "tz": "Europe/Oslo", "input": '{"a": 1}'}
+    given = {
+        "name": "nightly",
+        "workflow": "shop.count",
+        "times": "0 3 * * *",
+        "tz": "Europe/Oslo",
+        "input": '{"a": 1}',
+    }
     form = (await busy.get("/do/v1/schedules")).text
     assert "<option>shop.count</option>" in form
     wrong = await sent(busy, "/do/v1/schedules", given | {"times": "sometimes"})

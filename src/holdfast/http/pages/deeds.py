@@ -123,7 +123,8 @@ async def _offered(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]:
     known: answers.Workflows = await page.ask("GET /v1/workflows")
     names = tuple(sorted({one.name for one in known.items}))
     return tuple(
-        one._replace(kind="choice", choices=names) if one.name == "workflow" and names else one for one in fields
+        one._replace(kind="choice", choices=names) if one.name == "workflow" and names else one
+        for one in fields
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.http.pages.deeds import label
 from holdfast.http.pages.page import Page, safe_path
 from holdfast.http.reader import read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
-from holdfast.http.visitors import Visitor, demand_same_origin, demand_seal
+from holdfast.http.visitors import demand_same_origin, demand_seal
 from holdfast.model import DEFAULT_NAMESPACE
 from holdfast.namespaces import is_namespace
 from holdfast.wire.problems import problem
@@ -61,8 +61,8 @@ async def answered_page(
             return _to_sign_in(route, scope, headers)
         scope[ASKER] = visitor.who
         call = call._replace(who=visitor.who, seal=visitor.seal)  # a refusal is said to them, too
-        raw, given = _without_namespace(scope["query_string"])
-        call = call._replace(who=_within(visitor.who, given).came(Via.PAGE, call.request))
+        raw, within = _without_namespace(scope["query_string"])
+        call = call._replace(who=_within(visitor.who, within).came(Via.PAGE, call.request))
         call = await _call(route, raw, receive, call)
         return _response(await route.call(call), request_id)
     except Refusal as refusal:

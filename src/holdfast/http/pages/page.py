@@ -155,7 +155,14 @@ class Page:
         is_part = self.call.headers.get("hx-request") == "true"
         template = "wrong-part.html" if is_part else "wrong.html"
         return self._rendered(
-            template, found.status, here="", title=found.title, problem=found, name=name, label=label, now=None
+            template,
+            found.status,
+            here="",
+            title=found.title,
+            problem=found,
+            name=name,
+            label=label,
+            now=None,
         )
 
     def plain(self, template: str, *, status: int = 200, **values: Any) -> Given:
