@@ -282,7 +282,7 @@ async def test_a_page_is_of_the_namespace_in_its_address(wide: Asked) -> None:
     assert (await both.get("/runs?namespace=%2F%2F")).status_code == 403
 
 
-async def test_who_may_not_is_told_so_on_a_page_of_theirs(wide: Asked) -> None:
+async def test_who_is_refused_reads_it_on_a_page_of_theirs(wide: Asked) -> None:
     """With the pages that they may see, their namespace and the way to sign out."""
     viewer = await signed_in(wide, Role.VIEWER, "acme", "zoo")
     for path in ("/do/v1/holds?namespace=zoo", "/runs?namespace=zoo&state=odd"):
