@@ -6,6 +6,7 @@ import re
 from urllib.parse import quote
 
 import pytest
+from httpx2 import Response
 
 from holdfast.desk.views import VIEWS_MAX
 from holdfast.http.marks import WHOLE
@@ -254,6 +255,102 @@ async def test_a_run_is_started_by_the_form_that_its_type_makes(busy: Asked) -> 
     assert row is not None
     assert row.input.startswith(b'{"a":1')
     assert row.tags == '{"region": "eu"}'
+
+
+async def sent(asked: Asked, path: str, fields: dict[str, str]) -> Response:
+    """Send the form of a deed, as a browser does."""
+    form = await asked.get(path)
+    assert form.status_code == 200, form.text
+    seal = re.search(r'name="seal" value="(\w+)"', form.text)
+    assert seal is not None
+    named = set(re.findall(r'name="(\w+)"', form.text))
+    assert set(fields) <= named, "the form has no such field"
+    answer: Response = await asked.client.post(
+        path, data={"seal": seal[1], **fields}, headers={"Origin": "http://localhost"}
+    )
+    return answer
+
+
+async def test_a_token_of_a_person_is_made_by_the_form(quiet: Asked) -> None:
+    """With who bears it, and without payloads: what answers needs a person."""
+    assert (
+        '<input class="check" type="checkbox" name="payloads" checked>'
+        in (await quiet.get("/do/v1/tokens")).text
+    )
+    given = {"role": "answerer", "name": "anna", "who": "person:anna team:finance", "expires_s": "60"}
+    made = await sent(quiet, "/do/v1/tokens", given)
+    assert made.status_code == 200, made.text
+    (one,) = (await quiet.get("/v1/tokens")).json()["items"]
+    assert (one["role"], one["who"], one["payloads"]) == ("answerer", ["person:anna", "team:finance"], False)
+
+
+async def test_a_schedule_is_made_and_backfilled_by_forms(busy: Asked) -> None:
+    """The workflows are offered by their names. A backfill is stopped where it is listed."""
+    assert "/do/v1/schedules" in (await busy.get("/schedules")).text
+    given = {
+        "name": "nightly",
+        "workflow": "shop.count",
+        "times": "0 3 * * *",
+        "tz": "Europe/Oslo",
+        "input": '{"a": 1}',
+    }
+    form = (await busy.get("/do/v1/schedules")).text
+    assert "<option>shop.count</option>" in form
+    wrong = await sent(busy, "/do/v1/schedules", given | {"times": "sometimes"})
+    assert wrong.status_code == 422
+    made = await sent(busy, "/do/v1/schedules", given)
+    assert (made.status_code, made.headers["location"]) == (303, "/schedules")
+    one = (await busy.get("/v1/schedules/nightly")).json()
+    assert (one["times"], one["tz"], one["input"]["a"]) == ("0 3 * * *", "Europe/Oslo", 1)
+    assert 'href="/do/v1/schedules/nightly/backfills"' in (await busy.get("/schedules/nightly")).text
+    days = {"from": "2024-01-01", "to": "2024-12-31", "most": "1", "note": "they were lost"}
+    filled = await sent(busy, "/do/v1/schedules/nightly/backfills", days)
+    assert (filled.status_code, filled.headers["location"]) == (303, "/schedules/nightly")
+    (begun,) = (await busy.get("/v1/schedules/nightly/backfills")).json()["items"]
+    assert begun["note"] == "they were lost"
+    stop = f"/do/v1/schedules/nightly/backfills/{begun['id']}/stop"
+    assert f'href="{stop}"' in (await busy.get("/schedules/nightly")).text
+    assert (await sent(busy, stop, {})).status_code == 303
+    (ended,) = (await busy.get("/v1/schedules/nightly/backfills")).json()["items"]
+    assert ended["state"] == "stopped"
+    assert f'href="{stop}"' not in (await busy.get("/schedules/nightly")).text
+
+
+async def test_the_page_of_a_workflow_has_its_runs_by_state_and_how_long_they_take(busy: Asked) -> None:
+    """With what became of each. It listens to its runs, and to no others."""
+    await busy.started("shop.count", input={"a": 1}, id="x")
+    await busy.started("shop.fail", input={}, id="y")
+    ended = await busy.post("/v1/runs/ended", {"runs": ["x", "y"], "wait_s": 20})
+    assert len(ended.json()["items"]) == 2, ended.text
+    text = (await busy.get("/workflows/shop.fail")).text
+    assert re.search(r'href="/runs\?workflow=shop.fail&amp;state=failed">.*failed <span>1</span>', text)
+    assert 'title="ValueError: it failed"' in text
+    assert 'data-topics="topic=runs%3Aworkflow%3Dshop.fail"' in text
+    assert "nine of ten within" in (await busy.get("/workflows/shop.count")).text
+
+
+async def test_what_a_form_refuses_names_its_field(quiet: Asked) -> None:
+    """By the words that stand above it, and not by a path into the body."""
+    await quiet.started("shop.count", input={"a": 1}, id="x")
+    limit = stored("default", "bank")
+    await quiet.hf.store.queues.number_queues([QueueKey(stored("default", ""), (LimitKey(limit, 5),))])
+    for typed, said in (("-1", "<b>Number</b>"), ("many", "<b>Number</b>")):
+        wrong = await sent(quiet, "/do/v1/limits/bank", {"most": typed})
+        assert wrong.status_code == 422
+        assert said in wrong.text
+        assert "<code>/most</code>" not in wrong.text
+    wrong = await sent(quiet, "/do/v1/runs/x/fork", {"input": '{"b": 1}'})
+    assert wrong.status_code == 422
+    assert "<b>Input</b>" in wrong.text
+
+
+async def test_what_the_overview_has_no_room_for_leads_to_its_page(quiet: Asked) -> None:
+    """In words, with a link to where it is dealt with."""
+    for n in range(12):
+        assert (await quiet.post(f"/v1/breakers/bank-{n}/open", {"note": "down"})).status_code == 200
+    text = (await quiet.get("/")).text
+    assert '<a href="/gates">4 open breakers</a>' in text
+    assert "of the kind" not in text
 
 
 async def test_the_overview_has_what_needs_a_person_with_its_move(quiet: Asked) -> None:

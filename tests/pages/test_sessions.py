@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -279,6 +280,36 @@ async def test_a_page_is_of_the_namespace_in_its_address(wide: Asked) -> None:
     assert "/alerts?namespace=zoo" in zoo.text
     assert (await both.get("/runs?namespace=other")).status_code == 403
     assert (await both.get("/runs?namespace=%2F%2F")).status_code == 403
+
+
+async def test_who_is_refused_reads_it_on_a_page_of_theirs(wide: Asked) -> None:
+    """With the pages that they may see, their namespace and the way to sign out."""
+    viewer = await signed_in(wide, Role.VIEWER, "acme", "zoo")
+    for path in ("/do/v1/holds?namespace=zoo", "/runs?namespace=zoo&state=odd"):
+        answer = await viewer.get(path)
+        assert answer.status_code in {403, 422}
+        assert 'action="/signout"' in answer.text
+        assert "<small>zoo</small>" in answer.text
+        assert 'href="/runs?namespace=zoo"' in answer.text
+        assert "/tokens" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/runs", "/events", "/callbacks", "/audit"])
+async def test_a_filter_stays_in_its_namespace(wide: Asked, path: str) -> None:
+    """The form of a page goes to the same page of the same namespace: another one has other runs."""
+    admin = await signed_in(wide, Role.ADMIN, "acme", "zoo")
+    text = (await admin.get(f"{path}?namespace=zoo")).text
+    forms = re.findall(rf'<form[^>]*action="{path}"[^>]*>.*?</form>', text, re.DOTALL)
+    assert forms
+    assert all('name="namespace" value="zoo"' in one for one in forms if 'method="get"' in one)
+
+
+async def test_a_workflow_is_chosen_in_its_namespace(store_url: str) -> None:
+    async with asking(store_url, roles=("scheduler", "server"), namespace="acme") as asked:
+        admin = await signed_in(asked, Role.ADMIN, "acme", "zoo")
+        text = (await admin.get("/start?namespace=acme&workflow=shop.count")).text
+        assert 'name="namespace" value="acme"' in text
+        assert 'action="/start?namespace=acme"' in text
 
 
 async def test_while_no_token_exists_this_host_alone_is_answered(open_server: Asked) -> None:

@@ -387,6 +387,12 @@ def test_what_has_no_undo_is_named_once() -> None:
     assert undo.kept == ["check"]
 
 
+def test_a_run_that_did_nothing_has_no_fold() -> None:
+    """Where nothing is undone and nothing is kept, there is nothing to say."""
+    steps = [step(1, "pay", 0, 1, state=StepState.FAILED, error=error("Stop", "no"), delivered_seq=1)]
+    assert picture(steps, 9, run=TURNED).undo is None
+
+
 def test_tries_of_one_undo_share_a_row() -> None:
     gave_up = {"state": StepState.FAILED, "after_seq": 3, "error": error("OSError", "in use")}
     steps = [

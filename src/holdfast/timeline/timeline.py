@@ -83,6 +83,7 @@ def drawn(given: Sources, mark: str = "", *, only: Only = "all", group: str = ""
     if run.ending is not None and not group:
         undo = maker.undo_part(run, forward, backward, given.to_undo)
         _pair(rows, undo.rows, maker.row_of)
+        undo = undo if undo.total or undo.kept else None
     return Timeline(
         mark=mark,
         run=run.id,

@@ -60,6 +60,8 @@ class Pulse(NamedTuple):
     wrong_columns: list[Rect]
     took_s: float | None
     took_usual_s: float | None
+    took_most_s: float | None
+    """How long nine of ten take at most."""
     took_columns: list[Rect]
 
 
@@ -78,5 +80,6 @@ def pulse(now: Stats, day: Stats | None = None) -> Pulse:
         wrong_columns=columns([[("fail", wrong_share(one.ended) or 0.0)] for one in now.slices]),
         took_s=None if now.took is None else now.took.half_s,
         took_usual_s=None if day is None or day.took is None else day.took.half_s,
+        took_most_s=None if now.took is None else now.took.most_s,
         took_columns=columns([[("run", 0.0 if one.took is None else one.took.half_s)] for one in now.slices]),
     )

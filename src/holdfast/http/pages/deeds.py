@@ -41,7 +41,7 @@ class Field(NamedTuple):
     name: str
     label: str
     kind: str = "text"
-    """text, area, json, check, number or choice."""
+    """text, area, json, check, number, choice, or yes: a check that says so if it is not set."""
     hint: str = ""
     value: str = ""
     choices: tuple[str, ...] = ()
@@ -115,6 +115,16 @@ async def _signalled(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]
     names = tuple(declared.get("signals", {})) if isinstance(declared, dict) else ()
     return tuple(
         one._replace(kind="choice", choices=names) if one.name == "name" and names else one for one in fields
+    )
+
+
+async def _offered(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    """The form of a schedule offers the workflows that are known."""
+    known: answers.Workflows = await page.ask("GET /v1/workflows")
+    names = tuple(sorted({one.name for one in known.items}))
+    return tuple(
+        one._replace(kind="choice", choices=names) if one.name == "workflow" and names else one
+        for one in fields
     )
 
 
@@ -253,6 +263,22 @@ DEEDS: tuple[Deed, ...] = (
          (Field("anyway", "Anyway", "check", "whatever is open"), NOTE)),
     Deed(f"{S}/remove", "Remove {schedule}?", "It starts no further run. Its open runs go on.", "Remove",
          "holdfast schedules remove {schedule}", "/schedules", is_grave=True, typed="schedule"),
+    Deed("/v1/schedules", "Make a schedule", "It starts runs of a workflow at its times.", "Make it",
+         "holdfast schedules create NAME WORKFLOW --times TIMES", "/schedules",
+         (Field("name", "Name", is_required=True), Field("workflow", "Workflow", is_required=True),
+          Field("times", "Times", hint="0 3 * * 1-5, or 15m, or a date", is_required=True),
+          Field("tz", "Zone", hint="of these times", value="UTC"), Field("input", "Input", "json", "arguments by name", "{}"),
+          Field("overlap", "If the last run is open", "choice",
+                choices=("skip", "buffer_one", "buffer_all", "cancel_other", "allow"))), ready=_offered),
+    Deed(f"{S}/backfills", "Backfill {schedule}", "Runs start for its times in this span, as they would have started then. Times that "
+         "have run are left alone.", "Backfill", "holdfast schedules backfill {schedule} --from TIME --to TIME",
+         "/schedules/{schedule}",
+         (Field("from", "From", hint="2026-11-01, or 2026-11-01T02:00Z", is_required=True),
+          Field("to", "To", is_required=True), Field("most", "At once", "number", "how many of its runs may be open", "3"),
+          Field("again", "Again", "choice", "times that have run before", choices=("none", "failed", "all")),
+          Field("newest_first", "Newest first", "check"), NOTE), is_grave=True),
+    Deed(f"{S}/backfills/{{backfill}}/stop", "Stop this backfill?", "It starts no further run. Its open runs go on.", "Stop it",
+         "holdfast schedules stop {schedule} {backfill}", "/schedules/{schedule}", ()),
     Deed(f"{W}/start", "Start {occasion} now?", "Its run starts with what has arrived. What comes later is late, and no run gets it.",
          "Start it now", "holdfast triggers start {occasion}", "/occasions/{occasion}", is_grave=True, preview=_begun),
     Deed(f"{W}/drop", "Drop {occasion}?", "It ends, and starts nothing. What still comes for it is late.", "Drop it",
@@ -273,8 +299,10 @@ DEEDS: tuple[Deed, ...] = (
          "holdfast tokens create --role ROLE", "/tokens",
          (Field("role", "Role", "choice", choices=ROLES), Field("name", "Name", hint="who uses it; empty: its role"),
           Field("namespaces", "Namespaces", hint="separated by spaces; * is all; empty: default"), Field("can", "Only",
-          hint="workflows:shop.* steps:billing.*; empty: all"), Field("expires_s", "Expires after", "number", "seconds",
-          "7776000")), after=_secret),
+          hint="workflows:shop.* steps:billing.*; empty: all"), Field("who", "Borne by",
+          hint="person:anna team:finance; who answers needs a person"), Field("payloads", "Payloads", "yes",
+          "see inputs, results and logs", "yes"), Field("expires_s", "Expires after", "number", "seconds", "7776000")),
+         after=_secret),
     Deed(f"{T}/rotate", "Give this token another secret?", "The old secret works on for the grace time.", "Rotate",
          "holdfast tokens rotate {token}", "/tokens", (Field("grace_s", "Grace", "number", "seconds", "3600"),), after=_secret),
     Deed(f"{T}/revoke", "Revoke this token?", "It is refused within a second, and for good. Whoever signed in with it is "
@@ -393,7 +421,9 @@ def members(deed: Deed, fields: Mapping[str, list[str]]) -> dict[str, Any]:
             found[field.name] = int(number) if number.is_integer() else number
         elif field.is_null and not text.strip():
             found[field.name] = None
-        elif text.strip() and field.name in {"namespaces", "can", "state"}:
+        elif field.kind == "yes":
+            found[field.name] = field.name in fields
+        elif text.strip() and field.name in {"namespaces", "can", "who", "state"}:
             found[field.name] = text.split()
         elif text.strip() and field.kind in {"text", "area", "choice"}:
             found[field.name] = text.strip()
@@ -438,6 +468,13 @@ def _routes(deed: Deed) -> tuple[Route, Route]:
         ),
         Route("POST", path, api.act, api.does, partial(do, deed), is_page=True),
     )
+
+
+def label(path: str, place: str) -> str:
+    """Return what stands above the field that a place in a body is about. Empty if the form has no such field."""
+    name = place.removeprefix("/").partition("/")[0]
+    deed = next((deed for deed in DEEDS if BEFORE + deed.path == path), None)
+    return next((field.label for field in deed.fields if field.name == name), "") if deed else ""
 
 
 DEED_ROUTES: tuple[Route, ...] = tuple(route for deed in DEEDS for route in _routes(deed))

@@ -17,10 +17,11 @@ from holdfast.actor import Via
 from holdfast.config import Config
 from holdfast.errors import Forbidden, HoldfastError
 from holdfast.http.call import ASKER, Call, Given, Route, Served
+from holdfast.http.pages.deeds import label
 from holdfast.http.pages.page import Page, safe_path
 from holdfast.http.reader import read_headers, read_query
 from holdfast.http.refusals import Refusal, headers_of, problem_of
-from holdfast.http.visitors import Visitor, demand_same_origin, demand_seal
+from holdfast.http.visitors import demand_same_origin, demand_seal
 from holdfast.model import DEFAULT_NAMESPACE
 from holdfast.namespaces import is_namespace
 from holdfast.wire.problems import problem
@@ -59,7 +60,10 @@ async def answered_page(
         if visitor is None:
             return _to_sign_in(route, scope, headers)
         scope[ASKER] = visitor.who
-        call = await _call(route, scope, receive, call, visitor)
+        call = call._replace(who=visitor.who, seal=visitor.seal)  # a refusal is said to them, too
+        raw, within = _without_namespace(scope["query_string"])
+        call = call._replace(who=_within(visitor.who, within).came(Via.PAGE, call.request))
+        call = await _call(route, raw, receive, call)
         return _response(await route.call(call), request_id)
     except Refusal as refusal:
         scope.setdefault(ASKER, refusal.who)
@@ -73,7 +77,7 @@ async def answered_page(
     except Exception:
         log.exception("request %s: %s %s", request_id, route.verb, route.path)
         found = problem("internal", instance=request_id)
-    given, more = Page(call).wrong(found), headers_of(found)
+    given, more = Page(call).wrong(found, label(route.path, found.place)), headers_of(found)
     if headers.get("hx-request") == LIVE and found.status < 500:
         # The page asked whether it is still true. A browser would log another status as an error of the page.
         given, more = given._replace(status=200), {**more, PROBLEM_HEADER: found.type.rpartition(":")[2]}
@@ -85,17 +89,14 @@ async def answered_page(
     return _response(given, request_id, more)
 
 
-async def _call(route: Route, scope: Scope, receive: Receive, call: Call, visitor: Visitor) -> Call:
+async def _call(route: Route, raw: bytes, receive: Receive, call: Call) -> Call:
     """Return the request as the functions behind pages see it."""
     assert route.act is not None
-    raw, given = _without_namespace(scope["query_string"])
-    who = _within(visitor.who, given).came(Via.PAGE, call.request)
-    call = call._replace(who=who, seal=visitor.seal)
-    who.demand(route.act)
+    call.who.demand(route.act)
     if route.verb == "POST":
         demand_same_origin(call.headers)
         fields = await _fields(receive, call.headers, call.server.config)
-        demand_seal(fields.pop("seal", [""])[0], visitor.seal)
+        demand_seal(fields.pop("seal", [""])[0], call.seal)
         call = call._replace(body=fields)
     query, tags = read_query(raw, route.query, has_tags=route.has_tags)
     return call._replace(query=query, tags=tags, receive=receive)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from holdfast.desk.attention import AttentionList
 from holdfast.desk.overview import CountedRuns
 from holdfast.desk.stats import Stats
@@ -32,6 +34,33 @@ LOOKS = {
 """How each kind of thing that needs a person looks."""
 
 
+class Rest(NamedTuple):
+    """What there is no room for, of one kind: in words, for one and for many, and where it is dealt with."""
+
+    one: str
+    many: str
+    path: str
+    state: str | None = None
+
+    def words(self, number: int) -> str:
+        return (self.one if number == 1 else self.many).format(f"{number:,}")
+
+
+RESTS = {
+    "stuck run": Rest("{} stuck run", "{} stuck runs", "/runs", "stuck"),
+    "quarantine": Rest("{} failure in quarantine", "{} failures in quarantine", "/quarantine"),
+    "nobody can do this": Rest("{} step that nobody can do", "{} steps that nobody can do", "/backlog"),
+    "store trouble": Rest("trouble with the store", "trouble with the store", "/alerts"),
+    "breaker open": Rest("{} open breaker", "{} open breakers", "/gates"),
+    "late ask": Rest("{} late question", "{} late questions", "/asks"),
+    "ask": Rest("open questions", "open questions", "/asks"),  # they are one thing together
+    "held run": Rest("{} held run", "{} held runs", "/runs", "held"),
+    "late run": Rest("{} late run", "{} late runs", "/runs"),
+    "agent": Rest("{} agent in trouble", "{} agents in trouble", "/agents"),
+    "trouble": Rest("{} other trouble", "{} other troubles", "/alerts"),
+}
+
+
 async def overview(call: Call) -> Given:
     page = Page(call)
     needs: AttentionList = await page.ask("GET /v1/attention")
@@ -48,6 +77,7 @@ async def overview(call: Call) -> Given:
         "Overview",
         needs=needs,
         looks=LOOKS,
+        rests=RESTS,
         pulse=pulse(hour, day),
         waits_since=hour.oldest_ready,
         workflows=day.workflows[:WORKFLOWS],

@@ -149,13 +149,20 @@ class Page:
             template, status, here=here, title=title, now=self.now, badges=numbers, **values
         )
 
-    def wrong(self, found: Problem) -> Given:
-        """Return the page that says what is wrong."""
+    def wrong(self, found: Problem, label: str = "") -> Given:
+        """Return the page that says what is wrong, and with which field of a form."""
         name = found.type.rpartition(":")[2]
         is_part = self.call.headers.get("hx-request") == "true"
         template = "wrong-part.html" if is_part else "wrong.html"
         return self._rendered(
-            template, found.status, here="", title=found.title, problem=found, name=name, now=None
+            template,
+            found.status,
+            here="",
+            title=found.title,
+            problem=found,
+            name=name,
+            label=label,
+            now=None,
         )
 
     def plain(self, template: str, *, status: int = 200, **values: Any) -> Given:

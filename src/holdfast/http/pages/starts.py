@@ -46,9 +46,9 @@ async def start(call: Call) -> Given:
         found = problem_of(error)
     else:
         return page.to(page.url(f"/runs/{made.ref}"))
-    return await _shown(
-        call, name, given, f"{found.detail or found.title} {found.place}", status=found.status
-    )
+    place = found.place.removeprefix("input.").removeprefix("/").replace("/", ".")
+    said = found.detail or found.title
+    return await _shown(call, name, given, f"{place}: {said}" if place else said, status=found.status)
 
 
 async def _schema(page: Page, name: str) -> Any:

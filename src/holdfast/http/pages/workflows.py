@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, urlencode
+
+from holdfast.desk.overview import CountedRuns
 from holdfast.http.call import Call, Given
 from holdfast.http.overview import StatsQuery
 from holdfast.http.pages.charts import pulse
 from holdfast.http.pages.day import last_day
 from holdfast.http.pages.page import Page
-from holdfast.http.pages.runs import shown
+from holdfast.http.pages.runs import FIRST, shown
 from holdfast.http.runs import RunsQuery
 from holdfast.wire import answers
 
@@ -31,8 +34,14 @@ async def workflow(call: Call) -> Given:
         day = await page.ask("GET /v1/stats", query=StatsQuery(window="24h", workflow=found.name))
         went = pulse(day)
     rows: list[answers.Run] = []
+    counts: list[tuple[str, int]] = []
+    is_exact = True
     if page.may("GET /v1/runs"):
-        rows = (await page.ask("GET /v1/runs", query=RunsQuery(workflow=found.name, limit=20))).items
+        asked = RunsQuery(workflow=found.name, limit=20, words=True)
+        rows = (await page.ask("GET /v1/runs", query=asked)).items
+        counted: CountedRuns = await page.ask("GET /v1/runs/counts", query=asked)
+        counts = [(state, counted.runs[state]) for state in FIRST if counted.runs.get(state)]
+        is_exact = counted.exact
     return await page.shown(
         "workflow.html",
         "workflows",
@@ -41,5 +50,7 @@ async def workflow(call: Call) -> Given:
         versions=found.versions,
         pulse=went,
         runs=[shown(row, page.now) for row in rows],
-        topics="",
+        counts=counts,
+        is_exact=is_exact,
+        topics="topic=" + quote("runs:" + urlencode({"workflow": found.name}), safe=""),
     )
