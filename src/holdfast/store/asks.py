@@ -7,7 +7,7 @@ was needed ends the step under its fence (`answer_steps`), and the scheduler del
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from holdfast import codec
@@ -79,7 +79,7 @@ class AskReads(Part):
         namespace: str | None,
         after: tuple[float, str] = (1e11, ""),
         limit: int = 100,
-        who: Sequence[str] | None = None,
+        who: Collection[str] | None = None,
     ) -> list[SeenAsk]:
         """Return asks that have ended, the newest end first: all of them, or those to these people and teams."""
         names = None if who is None else sorted(who)
