@@ -29,6 +29,31 @@ async def test_an_answerer_sees_and_answers_only_what_they_are_asked(quiet: Aske
     assert (other_mind.status_code, other_mind.json()["type"]) == (409, "urn:holdfast:problem:wrong-state")
 
 
+async def test_a_list_of_ended_asks_is_paged_and_has_ones_own(quiet: Asked) -> None:
+    """The newest end first. Those of others take no room on the page of an answerer, and none is left out."""
+    mine = [await made_ask(quiet.hf, "default", f"mine-{n}", "ours", "team:finance") for n in range(3)]
+    others = [await made_ask(quiet.hf, "default", f"other-{n}", "theirs", "person:bob") for n in range(4)]
+    for one in (*mine, *others):
+        await quiet.post(f"/v1/asks/{one}/answer", {"value": True})
+    still = await made_ask(quiet.hf, "default", "open", "ours", "team:finance")
+    answerer = bearer(await made_token(quiet.hf, Role.ANSWERER, who=["team:finance"]))
+    for headers, expected in (
+        (answerer, mine),
+        (bearer(await made_token(quiet.hf, Role.VIEWER)), mine + others),
+    ):
+        seen: list[str] = []
+        while True:
+            after = f"&after={seen[-1]}" if seen else ""
+            page = (await quiet.get(f"/v1/asks?state=ended&limit=2{after}", headers=headers)).json()["items"]
+            seen += [one["id"] for one in page]
+            if not page or len(seen) > len(expected):
+                break
+        assert seen == expected[::-1]
+    assert (await quiet.get("/v1/asks?state=ended&run=open")).json()["items"] == []
+    (shown,) = (await quiet.get("/v1/asks?state=open&run=open")).json()["items"]
+    assert shown["id"] == still
+
+
 async def test_nobody_answers_for_somebody_else(quiet: Asked) -> None:
     """Neither an answerer nor an administrator says who they are: the token does."""
     ask = await made_ask(quiet.hf, "default", "r1", "ours", "person:bob", of=2)

@@ -104,6 +104,7 @@ async def test_bytes_and_text_come_through(busy: Asked) -> None:
         (event() | {"type": "$cancel"}, "type"),
         (event() | {"time": "yesterday"}, "time"),
         (event() | {"time": "2026-11-16T08:00:00"}, "time"),
+        (event() | {"time": "0001-01-01T00:00:00+23:59"}, "time"),
         (event() | {"subject": ""}, "subject"),
         (event() | {"Upper": "x"}, "Upper"),
         (event() | {"extra": {"a": 1}}, "extra"),
@@ -132,6 +133,32 @@ async def test_what_is_no_sound_json_is_refused(lone: Asked) -> None:
         lone, b'{"a":', "application/json", ce_specversion="1.0", ce_id="a", ce_type="x", ce_source="s"
     )
     assert half.status_code == 400
+
+
+async def test_pages_of_events_neither_repeat_nor_leave_out_any(quiet: Asked) -> None:
+    """Also those of one batch, which may have come at one moment. A cursor belongs to its list."""
+    for batch in range(3):
+        sent = [event(f"{batch}-{i}") | {"type": f"paged.{i % 2}"} for i in range(20)]
+        assert (await post(quiet, sent, BATCHED)).status_code == 202
+    for narrow, many in (("", 60), ("&type=paged.1", 30)):
+        seen: list[str] = []
+        query = f"?limit=7{narrow}"
+        while True:
+            page = (await quiet.get(f"/v1/events{query}")).json()
+            seen += [one["id"] for one in page["items"]]
+            if page["next"] is None:
+                break
+            query = f"?limit=7{narrow}&cursor={page['next']}"
+        assert len(seen) == len(set(seen)) == many
+        assert [one.partition("-")[0] for one in seen] == sorted(
+            (one.partition("-")[0] for one in seen), reverse=True
+        )
+    first = (await quiet.get("/v1/events?limit=7")).json()
+    for wrong in ("x", first["next"] + "&type=paged.1"):
+        assert (await quiet.get(f"/v1/events?cursor={wrong}")).status_code == 400
+    before = first["items"][-1]["received_at"].replace("+", "%2B")
+    earlier = (await quiet.get(f"/v1/events?limit=200&before={before}")).json()["items"]
+    assert all(one["received_at"] < first["items"][-1]["received_at"] for one in earlier)
 
 
 async def test_too_much_is_refused(lone: Asked) -> None:

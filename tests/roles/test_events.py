@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, InvalidInput
+from holdfast.desk.events import EventsAsked
 from holdfast.errors import DefinitionError, RunCancelled, UnknownEvent, UnknownRun
 from holdfast.events import EmittedEvent, Event
 from holdfast.store.event_locks import LOCKS
@@ -94,7 +95,7 @@ async def test_what_cannot_be_a_type_is_refused(hf: Holdfast, name: str) -> None
 async def test_an_event_that_nobody_takes_is_kept(hf: Holdfast) -> None:
     sent = await hf.emit("nobody.cares", [1, 2], source="shop", id="1", traceparent="00-1")
     assert sent == EmittedEvent("shop", "1", "nobody.cares", True, [], [])
-    (seen,) = await hf.desk.events.list(hf.who)
+    (seen,) = (await hf.desk.events.list(hf.who, EventsAsked())).items
     assert (seen.row.type, seen.row.data, seen.row.attributes) == (
         "nobody.cares",
         b"[1,2]",
@@ -227,7 +228,7 @@ async def test_an_event_inside_a_transaction_of_asyncpg(pg_store_url: str) -> No
         async with connection.transaction():
             await hf.within(connection).emit("order.changed", {"id": "o1", "cents": 1}, id="1")
             await hf.within(connection).emit("payment.received", {"cents": 9}, subject="order-42")
-            assert not await hf.desk.events.list(hf.who)
+            assert not (await hf.desk.events.list(hf.who, EventsAsked())).items
         assert await run.result(60) == 9
         seen = await hf.desk.events.get(hf.who, "holdfast", "1")
         assert await hf.run(seen.takers[0].run_id).result(60) == "announced o1"

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.commands.errors import DONE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, json_value, opened
-from holdfast.desk.events import SOURCE, shown_emitted, shown_event
+from holdfast.desk.events import SOURCE, EventsAsked, shown_emitted, shown_event
 from holdfast.terminal import output
 from holdfast.terminal.lines import print_words
 from holdfast.wire.cloudevents import made_event
@@ -124,8 +124,15 @@ def events(
 
 async def _list(type_: str | None, limit: int, store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        seen = await hf.desk.events.list(hf.who, type_, limit=limit)
-        found = [shown_event(hf.who, one, with_data=False) for one in seen]
+        found: list[Event] = []
+        where = EventsAsked(type=type_)
+        while len(found) < limit:
+            where.limit = limit - len(found)
+            page = await hf.desk.events.list(hf.who, where)
+            found += [shown_event(hf.who, one, with_data=False) for one in page.items]
+            if page.next is None:
+                break
+            where.cursor = page.next
     if as_json:
         output.print_json([_object(one) for one in found])
         return DONE

@@ -107,8 +107,11 @@ class LocalAskDesk:
         names, store, now = _names(who, where.who), self._store.asks, await self._store.now()
         if where.run is not None:
             found = await self._of_run(who, where.run)
+            if where.ended:
+                found = [one for one in found if one.row.state is not AskState.OPEN]
         elif where.ended:
-            found = await store.ended_asks(who.namespace, limit=where.limit)
+            after = await self._ended_place(where.after)
+            found = await store.ended_asks(who.namespace, after, where.limit, names)
         else:
             after = await self._place(where.after)
             read = store.open_asks if names is None else _inbox(store, names)
@@ -120,6 +123,10 @@ class LocalAskDesk:
     async def _place(self, after: str) -> tuple[float, str]:
         seen = await self._store.asks.ask(after) if after else None
         return (0.0, "") if seen is None else (seen.row.asked_at, seen.row.id)
+
+    async def _ended_place(self, after: str) -> tuple[float, str]:
+        seen = await self._store.asks.ask(after) if after else None
+        return (1e11, "") if seen is None else (seen.row.ended_at or 1e11, seen.row.id)
 
     async def get(self, who: Identity, ask: str) -> answers.Ask:
         who.demand(Act.SEE_ASKS)

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -20,14 +20,15 @@ from holdfast.codec.schema import check
 from holdfast.desk.opened import Opened, ring
 from holdfast.desk.starts import LocalStartDesk, StartRequest
 from holdfast.errors import Forbidden, InvalidInput, UnknownEvent
-from holdfast.model import DEFAULT_NAMESPACE, EVENT_TAG, ComposedRow, NewEvent, NewRun, Trigger
+from holdfast.model import DEFAULT_NAMESPACE, EVENT_TAG, ComposedRow, EventRow, NewEvent, NewRun, Trigger
 from holdfast.namespaces import bare, shown, stored
 from holdfast.occasions import Composition, read_composition
 from holdfast.store.bell import Bell
-from holdfast.store.events import Arrival, Emitted, SeenEvent, parted_takers
+from holdfast.store.events import NEWEST, Arrival, Emitted, SeenEvent, parted_takers
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
 from holdfast.wire.cloudevents import CloudEvent, moment_of
+from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
 from holdfast.wire.events import EmittedEvent, Event
 
 STARTED_BY = "event~"
@@ -38,14 +39,29 @@ SOURCE = "holdfast"
 """The source of an event whose sender names none."""
 
 
+class EventsAsked(msgspec.Struct, kw_only=True):
+    """Which events are asked for. An event must fit everything that is given."""
+
+    type: str | None = None
+    before: float | None = None
+    """Those that came before this moment."""
+    cursor: str | None = None
+    """`next` of the page before."""
+    limit: int = 50
+
+
+class EventPage(NamedTuple):
+    items: list[SeenEvent]
+    next: str | None
+    """Where the next page begins. None if this is the last one."""
+
+
 class EventDesk(Protocol):
     """What callers and operators may ask about events."""
 
     async def emit(self, who: Identity, events: Sequence[CloudEvent]) -> list[Emitted]: ...
     async def get(self, who: Identity, source: str, id: str) -> SeenEvent: ...
-    async def list(
-        self, who: Identity, type: str | None = None, before: float = 1e11, limit: int = 50
-    ) -> list[SeenEvent]: ...
+    async def list(self, who: Identity, where: EventsAsked) -> EventPage: ...
 
 
 class LocalEventDesk:
@@ -155,16 +171,33 @@ class LocalEventDesk:
             raise UnknownEvent.of(source, id)
         return found
 
-    async def list(
-        self, who: Identity, type: str | None = None, before: float = 1e11, limit: int = 50
-    ) -> list[SeenEvent]:
-        """Return events of the identity's namespace, newest first."""
+    async def list(self, who: Identity, where: EventsAsked) -> EventPage:
+        """Return a page of the events of the identity's namespace, newest first."""
         who.demand(Act.READ)
-        if type is not None:
-            codec.stored_text(type, "type")
-        return await self._store.events.events(
-            who.namespace or DEFAULT_NAMESPACE, type, before, min(limit, LIST_MAX)
-        )
+        if where.type is not None:
+            codec.stored_text(where.type, "type")
+        namespace, limit = who.namespace or DEFAULT_NAMESPACE, min(where.limit, LIST_MAX)
+        digest = filter_digest([where.type, where.before, namespace])
+        after = NEWEST if where.before is None else (where.before, "", "")
+        if where.cursor is not None:
+            after = _place(where.cursor, digest)
+        found = await self._store.events.events(namespace, where.type, after, limit + 1)
+        page = found[:limit]
+        return EventPage(page, _cursor(page[-1].row, digest) if len(found) > limit else None)
+
+
+def _cursor(row: EventRow, digest: str) -> str:
+    return cursor_text(row.received_at, msgspec.json.encode((row.source, row.id)).decode(), digest)
+
+
+def _place(cursor: str, digest: str) -> tuple[float, str, str]:
+    found = read_cursor(cursor, digest)
+    try:
+        if found is not None:
+            return found[0], *msgspec.json.decode(found[1], type=tuple[str, str])
+    except msgspec.MsgspecError:
+        pass
+    raise InvalidInput("cursor: this is no cursor of this list")
 
 
 def started_id(source: str, id: str, workflow: str) -> str:

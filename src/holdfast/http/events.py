@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.desk.events import shown_emitted, shown_event
+from holdfast.desk.events import EventsAsked, shown_emitted, shown_event
 from holdfast.desk.filters import moment
+from holdfast.errors import InvalidInput
 from holdfast.http.call import Call, Given
 from holdfast.http.reader import demand_sound
 from holdfast.http.refusals import Refusal
@@ -19,6 +20,7 @@ from holdfast.wire.events import EmittedEvents, Events
 class EventsQuery(msgspec.Struct):
     type: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     before: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
 
@@ -43,11 +45,19 @@ async def emit(call: Call) -> Given:
 
 
 async def events(call: Call) -> Given:
-    before = 1e11
-    if call.query.before is not None:
-        before = moment(call.query.before, "?before", await call.desk.now(call.who))
-    found = await call.desk.events.list(call.who, call.query.type, before, call.query.limit)
-    return Given(Events([shown_event(call.who, one, with_data=False) for one in found]))
+    query: EventsQuery = call.query
+    before = None
+    if query.before is not None:
+        before = moment(query.before, "?before", await call.desk.now(call.who))
+    where = EventsAsked(type=query.type, before=before, cursor=query.cursor, limit=query.limit)
+    try:
+        page = await call.desk.events.list(call.who, where)
+    except InvalidInput as wrong:
+        place, _, words = str(wrong).partition(": ")
+        if place == "cursor":
+            raise Refusal("malformed", words, place="?cursor") from None
+        raise
+    return Given(Events([shown_event(call.who, one, with_data=False) for one in page.items], page.next))
 
 
 async def event(call: Call) -> Given:

@@ -15,7 +15,7 @@ from holdfast.access import Identity
 from holdfast.desk.asks import AskFilter
 from holdfast.desk.callbacks import CallbacksAsked
 from holdfast.desk.desk import Desk
-from holdfast.desk.events import shown_event
+from holdfast.desk.events import EventsAsked, shown_event
 from holdfast.errors import UnknownLimit
 from holdfast.wire.answers import Limit
 
@@ -73,7 +73,8 @@ async def _callbacks(desk: Desk, who: Identity) -> str:
 
 
 async def _events(desk: Desk, who: Identity) -> str:
-    found = [shown_event(who, one, with_data=False) for one in await desk.events.list(who, limit=EVENTS)]
+    page = await desk.events.list(who, EventsAsked(limit=EVENTS))
+    found = [shown_event(who, one, with_data=False) for one in page.items]
     return digest([msgspec.structs.replace(one, hidden=False) for one in found])
 
 

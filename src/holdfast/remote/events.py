@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.access import Identity
+from holdfast.desk.events import EventPage, EventsAsked
 from holdfast.errors import UnknownEvent
 from holdfast.model import DEFAULT_NAMESPACE, EventRow, EventTaker, NewEvent
 from holdfast.remote.transport import Transport
@@ -17,6 +18,8 @@ from holdfast.wire import events as answers
 from holdfast.wire.cloudevents import BATCH_MAX, BATCHED, CloudEvent, write
 from holdfast.wire.paths import path_of
 
+LIST_MAX = 200
+"""How many events a server lists at once."""
 WAIT = "wait"
 """Stands for the wait that an event has ended: a server does not say which."""
 
@@ -53,16 +56,16 @@ class RemoteEventDesk:
         )
         return _seen(who, found)
 
-    async def list(
-        self, who: Identity, type: str | None = None, before: float = 1e11, limit: int = 50
-    ) -> list[SeenEvent]:
+    async def list(self, who: Identity, where: EventsAsked) -> EventPage:
+        before = where.before
         query = {
-            "limit": min(limit, 200),
-            "type": type,
-            "before": datetime.fromtimestamp(before, UTC).isoformat() if before < 1e11 else None,
+            "limit": min(where.limit, LIST_MAX),
+            "type": where.type,
+            "before": None if before is None else datetime.fromtimestamp(before, UTC).isoformat(),
+            "cursor": where.cursor,
         }
         found = await self._transport.get(who, "/v1/events", answers.Events, query)
-        return [_seen(who, one) for one in found.items]
+        return EventPage([_seen(who, one) for one in found.items], found.next)
 
 
 def _new(who: Identity, event: CloudEvent) -> NewEvent:

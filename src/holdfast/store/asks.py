@@ -7,7 +7,7 @@ was needed ends the step under its fence (`answer_steps`), and the scheduler del
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from holdfast import codec
@@ -74,10 +74,16 @@ class AskReads(Part):
 
     @look
     async def ended_asks(
-        self, session: Session, namespace: str | None, before: float = 1e11, limit: int = 100
+        self,
+        session: Session,
+        namespace: str | None,
+        after: tuple[float, str] = (1e11, ""),
+        limit: int = 100,
+        who: Collection[str] | None = None,
     ) -> list[SeenAsk]:
-        """Return asks that have ended, the newest end first."""
-        return await _seen(session, await session.rows(Verb.ended_asks, namespace, before, limit))
+        """Return asks that have ended, the newest end first: all of them, or those to these people and teams."""
+        names = None if who is None else sorted(who)
+        return await _seen(session, await session.rows(Verb.ended_asks, namespace, *after, names, limit))
 
     @look
     async def inbox(

@@ -38,6 +38,9 @@ MISSED_MAX = 1000
 """How many events a wait gets that came before it."""
 SETS_MAX = 1000
 
+NEWEST = (1e11, "", "")
+"""After this, all events come in a list that begins with the newest."""
+
 Key = tuple[str, str, str]
 """The namespace, source and id of an event."""
 
@@ -415,11 +418,12 @@ class Events(LeaderEvents):
         session: Session,
         namespace: str,
         type: str | None = None,
-        before: float = 1e11,
+        after: tuple[float, str, str] = NEWEST,
         limit: int = 100,
     ) -> list[SeenEvent]:
-        """Return events, newest first, with the runs that they started and woke."""
-        rows = await session.rows(Verb.events, namespace, before, type, limit)
+        """Return events, newest first, with the runs that they started and woke: those that come after the one that was
+        received then, with this source and id. Many events of one batch may have come at the same moment."""
+        rows = await session.rows(Verb.events, namespace, *after, type, limit)
         return await _seen(session, [event_of(row) for row in rows])
 
 

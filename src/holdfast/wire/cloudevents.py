@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -173,7 +173,8 @@ def _moment(value: object, what: str) -> str:
         assert isinstance(value, str)
         assert len(value) <= 64
         assert moment_of(value).tzinfo is not None
-    except (AssertionError, ValueError):
+        moment_of(value).astimezone(UTC)  # some are beyond the calendar there
+    except (AssertionError, ValueError, OverflowError):
         raise InvalidInput(f"{what}: expected a time such as 2026-11-16T08:00:00Z, not {value!r}") from None
     return value
 

@@ -56,3 +56,5 @@ class Event(msgspec.Struct, kw_only=True):
 
 class Events(msgspec.Struct):
     items: list[Event]
+    next: str | None = None
+    """The cursor of the next page. Null if this is the last one."""

@@ -15,15 +15,14 @@ LIST = 50
 
 class EventsPageQuery(msgspec.Struct):
     type: str = ""
-    before: str = ""
+    cursor: str = ""
 
 
 async def events(call: Call) -> Given:
     page, given = Page(call), call.query
-    query = EventsQuery(given.type.strip()[:200] or None, given.before or None, LIST)
+    query = EventsQuery(given.type.strip()[:200] or None, None, given.cursor or None, LIST)
     found: Events = await page.ask("GET /v1/events", query=query)
     hooks: Hooks = await page.ask("GET /v1/hooks")
-    last = found.items[-1].received_at.isoformat() if len(found.items) == LIST else None
     return await page.shown(
         "events.html",
         "events",
@@ -33,8 +32,8 @@ async def events(call: Call) -> Given:
         untaken=len([one for one in found.items if not is_taken(one)]),
         is_taken=is_taken,
         type=query.type,
-        is_later=query.before is not None,
-        next=None if last is None else page.url("/events", type=query.type, before=last),
+        is_later=query.cursor is not None,
+        next=None if found.next is None else page.url("/events", type=query.type, cursor=found.next),
         hooks=hooks.items,
     )
 

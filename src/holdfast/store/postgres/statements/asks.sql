@@ -70,8 +70,10 @@ SELECT {Ask} FROM holdfast.asks WHERE state = 'open' AND (asked_at, id) > ($2::t
 ORDER BY asked_at, id LIMIT $4
 
 -- name: ended_asks
-SELECT {Ask} FROM holdfast.asks WHERE state <> 'open' AND ended_at < $2::timestamptz AND ($1::text IS NULL OR namespace = $1)
-ORDER BY ended_at DESC LIMIT $3
+SELECT {Ask(a)} FROM holdfast.asks a
+WHERE a.state <> 'open' AND (a.ended_at, a.id) < ($2::timestamptz, $3::text) AND ($1::text IS NULL OR a.namespace = $1)
+  AND ($4::text[] IS NULL OR EXISTS (SELECT 1 FROM holdfast.ask_people p WHERE p.ask = a.id AND p.who = ANY($4::text[])))
+ORDER BY a.ended_at DESC, a.id DESC LIMIT $5
 
 -- What is asked of one of these people or teams.
 -- name: inbox

@@ -106,7 +106,8 @@ SELECT {Event} FROM holdfast.events WHERE namespace = $1 AND source = $2 AND id 
 
 -- name: events
 SELECT {Event} FROM holdfast.events
-WHERE namespace = $1 AND received_at < $2 AND ($3::text IS NULL OR type = $3) ORDER BY received_at DESC, source, id LIMIT $4
+WHERE namespace = $1 AND (received_at, source, id) < ($2::timestamptz, $3::text, $4::text) AND ($5::text IS NULL OR type = $5)
+ORDER BY received_at DESC, source DESC, id DESC LIMIT $6
 
 -- name: triggers_on
 SELECT DISTINCT t.namespace, t.type, t.name, t.version, t.parameter

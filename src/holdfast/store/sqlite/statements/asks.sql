@@ -56,8 +56,9 @@ SELECT {Ask} FROM asks INDEXED BY asks_open WHERE state = 'open' AND (asked_at, 
 ORDER BY asked_at, id LIMIT ?4
 
 -- name: ended_asks
-SELECT {Ask} FROM asks INDEXED BY asks_ended WHERE state <> 'open' AND ended_at < ?2 AND (?1 IS NULL OR +namespace = ?1)
-ORDER BY ended_at DESC LIMIT ?3
+SELECT {Ask} FROM asks INDEXED BY asks_ended WHERE state <> 'open' AND (ended_at, id) < (?2, ?3) AND (?1 IS NULL OR +namespace = ?1)
+  AND (?4 IS NULL OR EXISTS (SELECT 1 FROM json_each(?4) u CROSS JOIN ask_people p ON p.ask = asks.id AND p.who = u.value))
+ORDER BY ended_at DESC, id DESC LIMIT ?5
 
 -- What is asked of one of these people or teams.
 -- name: inbox

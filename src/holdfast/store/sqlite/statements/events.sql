@@ -84,7 +84,8 @@ SELECT {Event} FROM events WHERE namespace = ?1 AND source = ?2 AND id = ?3
 
 -- name: events
 SELECT {Event} FROM events
-WHERE namespace = ?1 AND received_at < ?2 AND (?3 IS NULL OR type = ?3) ORDER BY received_at DESC, source, id LIMIT ?4
+WHERE namespace = ?1 AND (received_at, source, id) < (?2, ?3, ?4) AND (?5 IS NULL OR type = ?5)
+ORDER BY received_at DESC, source DESC, id DESC LIMIT ?6
 
 -- name: triggers_on
 SELECT DISTINCT t.namespace, t.type, t.name, t.version, t.parameter
