@@ -66,7 +66,7 @@ async def test_what_is_shown_is_text(quiet: Asked) -> None:
 async def test_a_wrong_answer_is_said_on_the_page_and_changes_nothing(quiet: Asked) -> None:
     """With what was written still in the form."""
     link = await linked(quiet)
-    for body in ({WHOLE: "maybe"}, {WHOLE: EVIL}, {}, {"else": "1"}):
+    for body in ({WHOLE: "maybe"}, {WHOLE: EVIL}, {}, {"else": "1"}, {WHOLE: "[" * 100_000}):
         page = await quiet.client.post(link, data=body)
         assert page.status_code == 422
         assert EVIL not in page.text

@@ -514,6 +514,13 @@ async def test_a_token_that_expires_ends_what_waits(host: IssuerHost) -> None:
 # --- browsers, through a proxy ----------------------------------------------------------------------------------------
 
 
+async def test_a_token_of_the_issuer_makes_no_session(lone_oidc: Asked, host: IssuerHost) -> None:
+    """A session ends with its token, which nobody can revoke here: so a browser gets its token from a proxy."""
+    form = {"token": host.token()}
+    answer = await lone_oidc.client.post("/signin", data=form, headers={"Origin": "http://localhost"})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
+
+
 async def test_a_proxy_signs_people_in_to_the_pages(lone_oidc: Asked, host: IssuerHost) -> None:
     """It sends their token with each request. Without one, or with a bad one, nobody sees a page."""
     page = await lone_oidc.get("/", headers=bearer(host.token()))

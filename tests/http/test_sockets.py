@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.http import protocol
+from holdfast.http import listener, protocol
 from holdfast.http.listener import Address, serving
 from holdfast.store.reads import RunFilter
 from tests.http import flows
@@ -46,6 +47,7 @@ class Heard(NamedTuple):
 @pytest.fixture
 async def heard(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
     monkeypatch.setattr(protocol, "HEAD_S", 0.3)
+    monkeypatch.setattr(listener, "KEEP_ALIVE_S", 1)
     async with (
         Holdfast("sqlite://:memory:", roles=(), config=CONFIG) as hf,
         serving(hf, hf.desk, Address("127.0.0.1", 0)) as url,
@@ -72,6 +74,49 @@ async def test_a_body_that_does_not_come_is_refused(heard: Heard) -> None:
 async def test_a_head_that_does_not_come_ends_the_connection(heard: Heard, begun: str) -> None:
     """Otherwise a few thousand silent connections would be all that the server can have."""
     assert await heard.say(begun) == b""
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "\r\n"),
+        ("POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n", "x"),
+    ],
+    ids=["an empty line between requests", "a part of a body that is not wanted"],
+)
+async def test_silence_after_an_answer_ends_the_connection(heard: Heard, first: str, then: str) -> None:
+    """Whatever came after the answer: otherwise nobody who has no token would ever give back a connection."""
+    reader, writer = await heard.connect()
+    writer.write(first.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+    writer.write(then.encode())
+    await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+
+
+@pytest.mark.parametrize("trailer", [f"X: {'x' * 1000}\r\n", "x" * 1000], ids=["many", "one"])
+async def test_headers_after_a_body_have_a_bound(heard: Heard, trailer: str) -> None:
+    """They are kept by nobody, and whoever sends them without end is cut off."""
+    reader, writer = await heard.connect()
+    chunked = "POST /nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    writer.write(chunked.encode())
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while not reader.at_eof() and sent < 10_000_000:
+            writer.write(trailer.encode())
+            sent += len(trailer)
+            await writer.drain()
+            await asyncio.sleep(0)
+    writer.close()
+    assert sent < 10_000_000
+
+
+async def test_a_body_in_small_chunks_is_taken(heard: Heard) -> None:
+    """The lengths of the chunks are more than the body."""
+    body = BODY.replace('"input"', f'"tags": {{"a": "{"x" * 900}"}}, "input"')
+    chunks = [f"1\r\n{char}\r\n" for char in body]
+    head = f"{HEAD}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert (await heard.say(head, "".join(chunks), "0\r\nX-After: 1\r\n\r\n")).startswith(b"HTTP/1.1 201")
 
 
 async def test_a_head_without_end_is_refused(heard: Heard) -> None:

@@ -118,3 +118,9 @@ def test_a_schema_that_says_nothing_gives_one_field_for_json(schema: Any) -> Non
 def test_what_is_typed_into_the_bar_becomes_a_filter(text: str, means: dict[str, Any]) -> None:
     """Tokens, tags and the beginning of an id."""
     assert typed(text) == means
+
+
+def test_json_that_is_nested_too_deeply_is_refused() -> None:
+    """A form has a member for it, and Python's reader has an end."""
+    with pytest.raises(Refusal):
+        values(SCHEMA, {"input": ["[" * 100_000]})

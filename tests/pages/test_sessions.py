@@ -173,6 +173,21 @@ async def test_a_form_of_somebody_else_changes_nothing(operator: Signed) -> None
     assert row.state == "held"
 
 
+@pytest.mark.parametrize("origin", ["http://[", "null", "localhost", "http://localhost@evil.example"])
+async def test_an_origin_that_is_none_is_another_one(quiet: Asked, origin: str) -> None:
+    """Whatever is written there, nobody gets in, and the server does not stumble."""
+    token = await made_token(quiet.hf, Role.VIEWER)
+    answer = await quiet.client.post("/signin", data={"token": token}, headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+async def test_json_in_a_form_may_be_nested_too_deeply(operator: Signed) -> None:
+    """The form is refused, like anything else that is no JSON."""
+    fields = {"seal": operator.seal, "workflow": "shop.count", "input": "[" * 100_000}
+    assert (await operator.post("/do/v1/runs", fields)).status_code == 400
+
+
 async def test_a_form_about_a_run_that_has_changed_does_nothing(operator: Signed) -> None:
     """It says what the run was, and what it is now. One that has begun meanwhile is no other one to who looks at it."""
     ref = await _started(operator)

@@ -18,7 +18,7 @@ from typing import Protocol
 from holdfast.access import Act, Identity
 from holdfast.desk.opened import Opened, ring
 from holdfast.errors import DefinitionError, InvalidInput, UnknownLimit
-from holdfast.namespaces import shown, stored
+from holdfast.namespaces import BETWEEN, shown, stored
 from holdfast.queues import WEIGHT_MAX
 from holdfast.store.bell import Bell
 from holdfast.store.limits import LimitRow, LimitUse
@@ -76,7 +76,7 @@ class LocalLimitDesk:
     async def get(self, who: Identity, key: str) -> answers.LimitSeen:
         """Return a limit with those who hold it and those who wait for it, the oldest first."""
         who.demand(Act.READ)
-        seen = await self._store.limits.seen(stored(who.namespace, key), USES_MAX)
+        seen = await self._store.limits.seen(_name(who, key), USES_MAX)
         if seen is None:
             raise UnknownLimit.of(key)
         return answers.LimitSeen(
@@ -90,7 +90,7 @@ class LocalLimitDesk:
         who.demand(Act.STEER)
         if most is not None and (type(most) is not int or not 0 <= most <= options.INT_MAX):
             raise InvalidInput(f"most: expected a whole number from 0 on, not {most!r}")
-        name = stored(who.namespace, key)
+        name = _name(who, key)
         if not await self._store.limits.set_limit(name, most, who.actor, note):
             raise UnknownLimit.of(key)
         ring(self._hf, Bell.STEPS, Bell.RUNS)
@@ -105,6 +105,13 @@ class LocalLimitDesk:
             who.namespace, stored(who.namespace, after) if after else "", limit
         )
         return [_limit(who, one) for one in found]
+
+
+def _name(who: Identity, key: str) -> str:
+    """Return the stored name of a limit. No key has `//`: in `default` it would be that of another namespace."""
+    if who.namespace is not None and BETWEEN in key:
+        raise UnknownLimit.of(key)
+    return stored(who.namespace, key)
 
 
 def _limit(who: Identity, row: LimitRow) -> answers.Limit:

@@ -34,13 +34,12 @@ from holdfast.model import (
     TwinState,
     effect_key,
 )
-from holdfast.namespaces import bare, namespace_of, shown, shown_row, stored
+from holdfast.namespaces import BETWEEN, bare, namespace_of, shown, shown_row, stored
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep, Observation, ShutGates
 from holdfast.store.bell import Bell
 from holdfast.store.limits import LimitLoad
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save, StepOp
-from holdfast.store.origins import Offers
 from holdfast.store.remotes import NewTurn, TakenStep
 from holdfast.store.twins import outran_by
 from holdfast.wire.agents import (
@@ -119,6 +118,19 @@ def _token(who: Identity) -> str:
     return "" if who.kind is Kind.LOCAL else who.id
 
 
+def _own(namespace: str, name: str, place: str) -> str:
+    """Return the stored name of what an agent names. No bare name has `//`: in `default`, it would be one in another
+    namespace."""
+    name = shown(namespace, name)
+    if BETWEEN in name:
+        raise Refusal(
+            "invalid",
+            f"{name[:100]!r} has // in it, which stands between a namespace and a name",
+            place=place,
+        )
+    return stored(namespace, name)
+
+
 def _wanted(offers: dict[str, Any], who: Identity) -> Wanted:
     """Return what an agent may claim, by stored names: what it offers, as far as its token allows it."""
     groups = tuple(
@@ -141,18 +153,14 @@ async def register(call: Call) -> Given:
     agent = given.id or hf.environment.new_id()
     lease_s = min(given.lease_s or LEASE_S, LEASE_S)
     namespace = who.namespace or DEFAULT_NAMESPACE
-    try:
-        offers = {
-            **_stored_offers(given, namespace),
-            "labels": sorted(set(given.labels)),
-            "namespaces": [namespace],
-            "lease_s": lease_s,
-            "remote": True,
-        }
-        text = json.dumps(offers)
-        Offers.read(text)
-    except (msgspec.MsgspecError, ValueError, TypeError) as wrong:
-        raise Refusal("invalid", str(wrong), place="/about") from None
+    offers = {
+        **_stored_offers(given, namespace),
+        "labels": sorted(set(given.labels)),
+        "namespaces": [namespace],
+        "lease_s": lease_s,
+        "remote": True,
+    }
+    text = json.dumps(offers)
     places = sum(group.places for group in given.groups)
     columns = (given.host, given.pid, "agent", text, min(places, 2_147_483_647), lease_s)
     secret = await hf.store.remotes.register(agent, columns, _token(who), hf.environment.secret(SECRET_BYTES))
@@ -185,19 +193,24 @@ async def register(call: Call) -> Given:
 
 def _stored_offers(given: Register, namespace: str) -> dict[str, Any]:
     """Return what an agent says about itself, with stored names."""
-    about = dict(given.about)
-    about.setdefault("steps", sorted({step for group in given.groups for step in group.steps}))
-    for kind in ("steps", "hedged"):
-        about[kind] = [stored(namespace, str(name)) for name in about.get(kind, ())]
     groups = [
         {
             "name": group.name,
-            "steps": [stored(namespace, step) for step in group.steps],
+            "steps": [_own(namespace, step, f"/groups/{number}/steps") for step in group.steps],
             "places": group.places,
         }
-        for group in given.groups
+        for number, group in enumerate(given.groups)
     ]
-    return {**about, "groups": groups}
+    about = given.about
+    if any(number >= len(about.sources) for number in about.step_sources):
+        raise Refusal("invalid", "there is no such source", place="/about/step_sources")
+    return {
+        **msgspec.to_builtins(about),
+        "steps": [_own(namespace, name, "/about/steps") for name in about.steps]
+        or sorted({stored(namespace, step) for group in given.groups for step in group.steps}),
+        "hedged": [_own(namespace, name, "/about/hedged") for name in about.hedged],
+        "groups": groups,
+    }
 
 
 # --- claiming -----------------------------------------------------------------------------------------------------
@@ -392,7 +405,7 @@ async def _operation(call: Call, agent: Known, one: Report, now: float) -> StepO
         return Save(*ref, checkpoint=checkpoint, progress=one.progress, logs=one.logs)
     if one.verb == "hand_back":
         return HandBack(*ref, hold=one.hold, logs=one.logs)
-    if one.verb not in {"fail", "retry", "quarantine"}:
+    if one.verb not in {"fail", "retry", "quarantine"} or BETWEEN in one.step:
         return None
     try:
         fields = json.loads(payload(one.error) or b"{}")
@@ -469,7 +482,7 @@ async def beat(call: Call) -> Given:
         return Given(Beaten(now=await call.server.doorway.now(), renewed=False, stop=[]))
     pulse = None
     if given.pulse is not None:
-        pulse = json.dumps({**given.pulse, "lease_s": agent.lease_s})
+        pulse = json.dumps({**msgspec.to_builtins(given.pulse), "lease_s": agent.lease_s})
     now = await hf.store.nodes.renew(agent.id, agent.lease_s, pulse)
     if now is None:
         call.server.doorway.agents.pop(agent.id, None)
@@ -478,7 +491,7 @@ async def beat(call: Call) -> Given:
     call.server.doorway.learn(hf.environment.monotonic(), now)
     if given.seen:
         observed = [
-            Observation(stored(agent.namespace, one.name), one.ok, one.failed, one.error, one.round)
+            Observation(_own(agent.namespace, one.name, "/seen"), one.ok, one.failed, one.error, one.round)
             for one in given.seen
         ]
         await hf.store.gates.observe(observed, hf.config.breaker_window_s)
@@ -499,7 +512,7 @@ async def beat(call: Call) -> Given:
 
 def _stored_duration(agent: Known, name: str) -> str:
     """Return the stored name of what an agent counted. It counts only steps."""
-    return step_name(stored(agent.namespace, name.removeprefix(STEP)))
+    return step_name(_own(agent.namespace, name.removeprefix(STEP), "/durations"))
 
 
 async def leave(call: Call) -> Given:

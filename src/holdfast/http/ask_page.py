@@ -139,7 +139,7 @@ def _read(form: Schema, schema: Schema, text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text  # the check by the form says what is wrong with it
 
 

@@ -246,8 +246,16 @@ def demand_no_other_site(headers: Mapping[str, str]) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         raise Refusal("forbidden", "a page of another site may not ask this server", place="Sec-Fetch-Site")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and place_of(origin) != host:
         raise Refusal("forbidden", "a page of another origin may not ask this server", place="Origin")
+
+
+def place_of(origin: str) -> str | None:
+    """Return the host and port of an origin. None if it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name(address: str) -> str | None:

@@ -15,14 +15,13 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from holdfast.access import Identity, local
 from holdfast.access.signed_texts import digest
 from holdfast.access.tokens import identity_of, read
 from holdfast.actor import user
 from holdfast.environment import Environment
-from holdfast.http.guard import KNOWN_MAX, KNOWN_S, Guard, demand_own_host
+from holdfast.http.guard import KNOWN_MAX, KNOWN_S, Guard, demand_own_host, place_of
 from holdfast.http.refusals import Refusal
 from holdfast.store.store import Store
 
@@ -120,8 +119,8 @@ class Visitors:
 
     async def sign_in(self, text: str, address: str, headers: Mapping[str, str], scheme: str) -> str:
         """Return the header that sets the cookie. Raise a refusal if the token is not good."""
-        who = await self._guard.verified(f"Bearer {text.strip()}", address)
         token = read(text.strip())
+        who = await self._guard.verified(f"Bearer {text.strip() if token is not None else ''}", address)
         assert token is not None
         secret = base64.urlsafe_b64encode(self._environment.secret(SECRET_BYTES)).decode().rstrip("=")
         await self._sessions.add_session(_digest(secret), who.id, token.digest, LASTS_S)
@@ -146,7 +145,7 @@ def demand_same_origin(headers: Mapping[str, str], *, is_read: bool = False) -> 
         raise Refusal("forbidden", "a page of another site may not ask this server", place="Sec-Fetch-Site")
     if origin is None and is_read:
         return
-    if origin is None or urlsplit(origin).netloc != host:
+    if origin is None or place_of(origin) != host:
         raise Refusal("forbidden", "a form must come from a page of this server", place="Origin")
 
 

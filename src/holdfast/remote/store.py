@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 from msgspec.structs import asdict
 
@@ -26,12 +27,14 @@ from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save,
 from holdfast.store.schedules import DeclaredSet
 from holdfast.wire.agents import (
     PROTOCOL,
+    About,
     Answers,
     Beat,
     Beaten,
     Claimed,
     Group,
     Left,
+    Pulse,
     Ref,
     Register,
     Registered,
@@ -110,14 +113,14 @@ class RemoteNodes:
             labels=about.pop("labels", []),
             groups=self._groups(),
             lease_s=lease_s,
-            about=about,
+            about=msgspec.convert(about, About),
         )
         transport = self._line.transport
         await transport.ask("POST", "/v1/agents", Registered, body=body)
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         try:
-            found = await self.beat(pulse=None if pulse is None else json.loads(pulse))
+            found = await self.beat(pulse=None if pulse is None else msgspec.json.decode(pulse, type=Pulse))
         except LeaseLost:
             return None
         return found.now
@@ -125,7 +128,7 @@ class RemoteNodes:
     async def beat(
         self,
         *,
-        pulse: dict[str, Any] | None = None,
+        pulse: Pulse | None = None,
         seen: Sequence[Observation] = (),
         loads: Sequence[LimitLoad] = (),
         twins: Sequence[Ref] = (),

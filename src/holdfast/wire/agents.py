@@ -38,6 +38,28 @@ class Group(msgspec.Struct):
     places: Annotated[int, Meta(ge=0, le=PLACES_MAX)] = 1
 
 
+class Pool(msgspec.Struct):
+    """The pool that an agent belongs to."""
+
+    name: Name
+    member: Name
+    by: Name
+
+
+class About(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What else an agent says about itself. Everybody who looks at agents reads it, so nothing else is kept."""
+
+    steps: Annotated[list[Name], Meta(max_length=STEPS_MAX)] = []
+    """The steps whose code it has. Without any, those of its groups."""
+    hedged: Annotated[list[Name], Meta(max_length=STEPS_MAX)] = []
+    """Those of its steps whose twins it takes."""
+    sources: Annotated[list[tuple[str, str, str]], Meta(max_length=STEPS_MAX)] = []
+    """(application, digest, file) of each source of its code."""
+    step_sources: Annotated[list[Number], Meta(max_length=STEPS_MAX)] = []
+    """For each of `steps`, the index of its source."""
+    pool: Pool | None = None
+
+
 class Register(msgspec.Struct, kw_only=True):
     """An agent introduces itself. The same `id` again is the same agent, so a lost reply does no harm."""
 
@@ -48,8 +70,7 @@ class Register(msgspec.Struct, kw_only=True):
     labels: Annotated[list[Name], Meta(max_length=100)] = []
     groups: Annotated[list[Group], Meta(min_length=1, max_length=100)]
     lease_s: Annotated[float, Meta(ge=0.1, le=300)] | None = None
-    about: dict[str, Any] = {}
-    """What else it says about itself, for `holdfast agents`."""
+    about: About = msgspec.field(default_factory=About)
 
 
 class Registered(msgspec.Struct):
@@ -208,6 +229,21 @@ Load = tuple[
 were asked to come later, and the seconds are of those that succeeded."""
 
 
+class Pulse(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How an agent is. Everybody who looks at agents reads it, so nothing else is kept."""
+
+    draining: bool = False
+    succeeded: Number = 0
+    """Attempts in the last minutes that succeeded."""
+    failed: Number = 0
+    has: Number = 0
+    """How many steps it has."""
+    full: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    """The share of its places that are taken."""
+    known: Number = 0
+    """How many steps have their code loaded."""
+
+
 class Beat(msgspec.Struct, kw_only=True):
     """A sign of life, which renews the lease."""
 
@@ -215,7 +251,7 @@ class Beat(msgspec.Struct, kw_only=True):
     """The steps that it has. The answer says which of them it has lost."""
     twins: Annotated[list[Ref], Meta(max_length=HAS_MAX)] = []
     """The twins that it has. The answer says which of them nobody needs any more."""
-    pulse: dict[str, Any] | None = None
+    pulse: Pulse | None = None
     seen: Annotated[list[Seen], Meta(max_length=1_000)] = []
     durations: Annotated[list[Duration], Meta(max_length=10_000)] = []
     loads: Annotated[list[Load], Meta(max_length=1_000)] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import string
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
@@ -216,7 +217,7 @@ def _name(key: str, values: Mapping[str, Any], namespace: str) -> str:
     if not is_storable or filled != filled.strip():
         shown = "".join(one if one.isprintable() else "?" for one in filled[:SHORTENED_CHARS])
         digest = blake2b(filled.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        filled = f"{shown.replace(BETWEEN, '/').strip()}~{digest}"
+        filled = f"{re.sub('/+', '/', shown).strip()}~{digest}"
     return stored(namespace, filled)
 
 

@@ -411,7 +411,7 @@ def members(deed: Deed, fields: Mapping[str, list[str]]) -> dict[str, Any]:
         elif field.kind == "json" and text.strip():
             try:
                 found[field.name] = json.loads(text)
-            except ValueError as wrong:
+            except (ValueError, RecursionError) as wrong:
                 raise Refusal("malformed", f"this is not JSON: {wrong}", place=field.name) from None
         elif field.kind in {"number", "hidden"} and text.strip():
             try:

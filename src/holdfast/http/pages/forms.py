@@ -131,7 +131,7 @@ def answer(schema: Any, given: Mapping[str, list[str]]) -> Any:
 def _json(text: str, place: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise Refusal("malformed", f"this is not JSON: {wrong}", place=place) from None
 
 

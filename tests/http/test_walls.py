@@ -1,0 +1,112 @@
+"""What a token of one namespace cannot do in another by the form of a name, and what an agent cannot do to others by what it
+says about itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.limits import Limit
+from holdfast.namespaces import namespace_of
+from holdfast.queues import LimitKey, QueueKey
+from holdfast.wire.paths import path_of
+from holdfast.workflow.limits import Limits
+from tests.http.conftest import Asked, asking, bearer, made_token
+
+THEIRS = "acme//shop.charge"
+GROUP = {"name": "g", "steps": ["shop.charge"], "places": 5}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"groups": [{**GROUP, "steps": [THEIRS]}]},
+        {"groups": [GROUP], "about": {"steps": [THEIRS]}},
+        {"groups": [GROUP], "about": {"hedged": [THEIRS]}},
+    ],
+    ids=["group", "steps", "hedged"],
+)
+async def test_an_agent_names_no_step_of_another_namespace(lone: Asked, given: dict[str, Any]) -> None:
+    """The stored name of what is in another namespace is no name in `default`, so its steps cannot be claimed."""
+    token = await made_token(lone.hf, "agent", "default")
+    refused = await lone.post("/v1/agents", given, headers=bearer(token))
+    assert refused.status_code == 422, refused.text
+    assert "//" in refused.json()["detail"]
+
+
+async def test_an_agent_says_nothing_about_what_is_in_another_namespace(store_url: str) -> None:
+    """It cannot open their breakers, and cannot say how long their steps take."""
+    async with asking(store_url) as asked:
+        headers = bearer(await made_token(asked.hf, "agent", "default"))
+        made = await asked.post("/v1/agents", {"groups": [GROUP]}, headers=headers)
+        beat = f"/v1/agents/{made.json()['agent']}/beat"
+        for said in (
+            {"seen": [{"name": "acme//stripe", "ok": 0, "failed": 1000}]},
+            {"durations": [[THEIRS, 1, 5.0]]},
+        ):
+            refused = await asked.post(beat, said, headers=headers)
+            assert refused.status_code == 422, refused.text
+        assert await asked.hf.store.gates.breakers() == []
+        assert (
+            await asked.post(beat, {"seen": [{"name": "stripe", "ok": 1, "failed": 0}]}, headers=headers)
+        ).is_success
+
+
+@pytest.mark.parametrize(
+    ("about", "pulse"),
+    [
+        ({"pulse": 7}, None),
+        ({"pulse": {"at": "x"}}, None),
+        ({"pool": 5}, None),
+        ({"triggers": 5, "composed": {}, "schedules": "x", "workflows": ["shop.count@1"]}, None),
+        ({"sources": [["a", "b", "c"]], "steps": ["shop.charge"], "step_sources": [3]}, None),
+        ({}, {"succeeded": "x", "failed": None}),
+        ({}, {"at": "x", "pool": 7, "lease_s": "long"}),
+    ],
+    ids=str,
+)
+async def test_what_an_agent_says_breaks_nobodys_look_at_agents(
+    lone: Asked, about: dict[str, Any], pulse: dict[str, Any] | None
+) -> None:
+    """It is refused, or is not kept: everybody in every namespace reads the rows of agents."""
+    headers = bearer(await made_token(lone.hf, "agent", "default"))
+    admin = bearer(await made_token(lone.hf, "admin", "*"), **{"Holdfast-Namespace": "acme"})
+    made = await lone.post("/v1/agents", {"groups": [GROUP], "about": about}, headers=headers)
+    assert made.status_code in {201, 422}, made.text
+    if pulse is not None:
+        beaten = await lone.post(f"/v1/agents/{made.json()['agent']}/beat", {"pulse": pulse}, headers=headers)
+        assert beaten.status_code in {200, 422}, beaten.text
+    for path in ("/v1/agents", "/v1/stats", "/v1/attention", "/v1/backlog"):
+        assert (await lone.get(path, headers=admin)).status_code == 200, path
+    event = {"specversion": "1.0", "type": "a.b", "source": "s", "id": "1", "data": 1}
+    kind = {"Content-Type": "application/cloudevents+json"}
+    assert (await lone.post("/v1/events", event, headers=admin | kind)).status_code == 202
+    for node in await lone.hf.store.nodes.nodes():
+        if node.roles == "agent":
+            assert not {"workflows", "triggers", "composed", "schedules"} & set(json.loads(node.offers))
+
+
+async def test_a_limit_of_another_namespace_is_unknown(store_url: str) -> None:
+    """Also by its stored name, and in the same bytes as a limit that does not exist."""
+    async with asking(store_url) as asked:
+        await asked.hf.store.queues.number_queues([QueueKey("acme//key", (LimitKey("acme//stripe", 5),))])
+        headers = bearer(await made_token(asked.hf, "admin", "default"))
+        for path in ("acme//stripe", "nothing"):
+            known = await asked.get(f"/v1/limits/{path_of(path)}", headers=headers)
+            moved = await asked.post(f"/v1/limits/{path_of(path)}", {"most": 0}, headers=headers)
+            assert (known.status_code, moved.status_code) == (404, 404), path
+        (theirs,) = await asked.hf.store.limits.limits("acme")
+        assert theirs.most == 5
+        own = bearer(await made_token(asked.hf, "admin", "acme"))
+        assert (await asked.get("/v1/limits/stripe", headers=own)).status_code == 200
+
+
+@pytest.mark.parametrize("given", ["acme//stripe", "acme///stripe", "acme////stripe", "acme/////stripe"])
+def test_no_argument_names_a_limit_of_another_namespace(given: str) -> None:
+    """A key that is filled from the input of a run stays in the namespace of the run."""
+    (key,) = Limits((Limit("{customer}", 1),), (), {}).filled(
+        "default", None, json.dumps({"customer": given}).encode()
+    )
+    assert namespace_of(key.name) == "default"
