@@ -51,6 +51,14 @@ def saves() -> int:
     return count
 
 
+@step(isolate=True, timeout=20.0, retry=1)
+def reads() -> list[str]:
+    found = sys.stdin.read()
+    inherited = subprocess.run(["cat"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    here.save("the agent still hears it")
+    return [found, inherited, str(here.saved)]
+
+
 @step(isolate=True)
 def refuses() -> None:
     raise Stop("not in here")
@@ -92,3 +100,8 @@ async def refusing() -> str:
     except Stop as error:
         return str(error)
     return "?"
+
+
+@workflow
+async def reading() -> list[str]:
+    return await reads()

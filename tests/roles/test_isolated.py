@@ -80,6 +80,13 @@ async def test_its_checkpoints_outlive_it(hf: Holdfast) -> None:
     assert await (await hf.start(alone.saving)).result(60) == 3
 
 
+async def test_its_standard_input_is_empty(hf: Holdfast) -> None:
+    """A step that reads its standard input, or starts a program that does, reads nothing and does not wait."""
+    read, inherited, saved = await (await hf.start(alone.reading)).result(60)
+    assert (read, inherited) == ("", "")
+    assert saved == "the agent still hears it"
+
+
 async def test_its_own_errors_are_its_own(hf: Holdfast) -> None:
     """An exception crosses the process boundary with its own class."""
     assert await (await hf.start(alone.refusing)).result(60) == "not in here"

@@ -1,6 +1,7 @@
 """The other side of `isolation.py`: `python -m holdfast.agent.child FD` executes one step and exits.
 
 It may talk only to the agent that started it, and must never outlive it: its standard input closes with the agent.
+The step's own code, and the programs that it starts, find nothing in their standard input.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -40,6 +41,7 @@ INTERRUPTED = 130
 class ChildProcess:
     def __init__(self, descriptor: int) -> None:
         self._agent = os.fdopen(descriptor, "wb", 0)
+        self._answers = _own_input()
         self._lock = threading.Lock()
         self._saved = threading.Event()
         self._refused = False
@@ -51,9 +53,13 @@ class ChildProcess:
         with self._lock:
             self._agent.write(msgspec.json.encode(message) + b"\n")
 
+    def request(self) -> AttemptRequest:
+        """Read what the agent says first."""
+        return msgspec.json.decode(self._answers.readline(), type=AttemptRequest)
+
     def listen(self) -> None:
-        """Read the agent's answers. When its standard input closes, the agent is gone, and this process exits."""
-        for _ in sys.stdin.buffer:
+        """Read the agent's answers. When they end, the agent is gone, and this process exits."""
+        for _ in self._answers:
             self._saved.set()
         os._exit(1)
 
@@ -143,6 +149,15 @@ class ChildLogs:
         """Do nothing: the step of a child has no child."""
 
 
+def _own_input() -> BinaryIO:
+    """Take the standard input away from the step's code. It would wait there for ever, in `input()` or in a program
+    that inherits it, or read what the agent says."""
+    own = os.fdopen(os.dup(0), "rb")
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    return own
+
+
 def _use_streams_of_agent(descriptors: tuple[int, int]) -> None:
     """Let handlers of `logging` write where the agent prints. Those that are made while the file is loaded keep the
     streams that they find, and what they write is kept already, as records."""
@@ -186,7 +201,7 @@ def _load(request: AttemptRequest) -> Step[Any, Any]:
 
 def main() -> None:
     child = ChildProcess(int(sys.argv[1]))
-    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=AttemptRequest)
+    request = child.request()
     threading.Thread(target=child.listen, daemon=True).start()
     if request.streams is not None:
         for stream in (sys.stdout, sys.stderr):
