@@ -185,6 +185,11 @@ class Holdfast:
         asked = namespace or os.environ.get("HOLDFAST_NAMESPACE") or None
         self.namespaces = given_namespaces(asked or DEFAULT_NAMESPACE, "Holdfast(namespace=…)")
         """The namespaces that this process works for."""
+        if self.is_remote and self.namespaces.only is None and (self._roles or not self.namespaces.is_all):
+            raise HoldfastError(
+                f"Holdfast({shown_address(self.url)!r}, namespace=…): through a server, a process works for one namespace, "
+                f"and not for {', '.join(self.namespaces.names)}: start one for each"
+            )
         self._asked_namespace = None if asked is None else self.namespaces.only
         """The namespace that a server is asked for. Without one, it is the namespace of the token."""
         if self._transport is not None:

@@ -19,7 +19,7 @@ from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnreachable
 from holdfast.loops import cancel_all, wait_for
 from holdfast.model import Breaker, Hold
-from holdfast.remote.transport import Reply, Transport, error_of, retry_after_s
+from holdfast.remote.transport import Reply, Transport, error_of, read_answer, retry_after_s
 from holdfast.store.answers import ShutGates
 from holdfast.store.bell import Bell
 from holdfast.wire.agents import Claim, Claimed, Claims, Gates, Ref
@@ -121,7 +121,7 @@ class Line:
 
     def read(self, reply: Reply, gives: type[T]) -> T:
         if 200 <= reply.status < 300:
-            return msgspec.json.decode(reply.body, type=gives)
+            return read_answer(reply, gives, self.transport.shown)
         if reply.status == 410:
             self.lost(GONE)
             raise LeaseLost(GONE)
