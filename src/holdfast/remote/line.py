@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import HoldfastError, LeaseLost, StoreUnreachable
+from holdfast.errors import AccessError, HoldfastError, LeaseLost, StoreUnreachable
 from holdfast.loops import cancel_all, wait_for
 from holdfast.model import Breaker, Hold
 from holdfast.remote.transport import Reply, Transport, error_of, read_answer, retry_after_s
@@ -125,7 +125,11 @@ class Line:
         if reply.status == 410:
             self.lost(GONE)
             raise LeaseLost(GONE)
-        raise error_of(reply, None, self.transport.shown)
+        error = error_of(reply, None, self.transport.shown)
+        if isinstance(error, AccessError):
+            # An agent whose token was revoked cannot reach the store any more: its lease ends, and others do its steps.
+            raise StoreUnreachable(str(error)) from error
+        raise error
 
     def learn(self, gates: Gates | None) -> None:
         if gates is not None:
