@@ -66,7 +66,7 @@ async def test_a_program_may_name_its_namespace(store_url: str) -> None:
 def test_a_process_behind_a_server_works_for_one_namespace(
     namespace: str | list[str], roles: list[str]
 ) -> None:
-    """An agent that names several would work in another one than it was told. It says so at once."""
+    """It is refused at once: without that, an agent that names several would work in `default`."""
     with pytest.raises(HoldfastError, match="works for one namespace"):
         Holdfast("http://127.0.0.1:1", namespace=namespace, roles=roles)
 
