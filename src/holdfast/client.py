@@ -35,6 +35,7 @@ from holdfast.desk.filters import Moment, run_filter, within_namespace
 from holdfast.desk.starts import StartRequest, demand_ahead
 from holdfast.environment import Environment
 from holdfast.errors import (
+    AccessError,
     Conflict,
     HoldfastError,
     InvalidInput,
@@ -185,7 +186,7 @@ class Holdfast:
         asked = namespace or os.environ.get("HOLDFAST_NAMESPACE") or None
         self.namespaces = given_namespaces(asked or DEFAULT_NAMESPACE, "Holdfast(namespace=…)")
         """The namespaces that this process works for."""
-        self._asked_namespace = None if asked is None else self.namespaces.only
+        self._asked_namespace = None if asked is None else self._only_namespace()
         """The namespace that a server is asked for. Without one, it is the namespace of the token."""
         if self._transport is not None:
             self._transport.namespace = self._asked_namespace
@@ -215,6 +216,16 @@ class Holdfast:
         self.pulse: Callable[[], Mapping[str, Any]] | None = None
         """Returns what nodes of this process write about themselves with each renewal of the lease. Set it before
         opening."""
+
+    def _only_namespace(self) -> str | None:
+        """Return the one namespace here, or None. Raise if a process would work for several through a server, which takes one
+        from each request."""
+        if self.is_remote and self.namespaces.only is None and (self._roles or not self.namespaces.is_all):
+            raise HoldfastError(
+                f"Holdfast({shown_address(self.url)!r}, namespace=…): through a server, a process works for one namespace, "
+                f"and not for {', '.join(self.namespaces.names)}: start one for each"
+            )
+        return self.namespaces.only
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -337,7 +348,7 @@ class Holdfast:
             await old.stop(0)
             try:
                 await node.start()
-            except (StoreError, NameTaken) as error:
+            except (AccessError, StoreError, NameTaken) as error:
                 log.warning("this process could not join the store again yet: %s", error)
                 await self.environment.sleep(self.config.poll_s)
             except Exception:

@@ -15,6 +15,7 @@
     │   │   UnknownEvent
     │   │   UnknownHook
     │   │   UnknownAsk
+    │   │   └── UnknownStep         the run has no step of this key; also an UnknownRun
     │   ├── Conflict · WrongState · NoTransaction
     │   ├── Refused               the run refused an update; nothing changed
     │   ├── UpdateFailed          an update ended in an error, or its run ended without answering it
@@ -188,6 +189,14 @@ class UnknownSignal(RunError):
 
 class UnknownUpdate(RunError):
     """The run's workflow has no update of this name."""
+
+
+class UnknownStep(UnknownRun):
+    """The run has no step of this key."""
+
+    @classmethod
+    def named(cls, run_id: str, key: str) -> UnknownStep:
+        return cls(f"run {run_id!r} has no step {key!r}: `holdfast show {run_id}` lists them")
 
 
 class UnknownValue(RunError):

@@ -21,6 +21,7 @@ from holdfast.errors import (
     RunStuck,
     RunUndone,
     UnknownRun,
+    UnknownStep,
     UnknownValue,
     Unreadable,
 )
@@ -195,7 +196,7 @@ class Run(Generic[R]):
         for n, known in (await self.step_keys()).items():
             if known == key:
                 return n
-        raise UnknownRun(f"run {self.id!r} has no step {key!r}: `holdfast show {self.id}` lists them")
+        raise UnknownStep.named(self.id, key)
 
     async def logs(
         self, step: str | None = None, *, attempt: int | None = None, level: str | None = None

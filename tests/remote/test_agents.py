@@ -147,6 +147,27 @@ async def _local() -> int:
     return 36
 
 
+async def test_an_agent_whose_token_is_revoked_can_be_closed(
+    at: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is like one that cannot reach the server: no bug is logged, and whoever has a good token goes on."""
+    flows.begun.clear()
+    token = await made_token(at.hf, "agent")
+    agent = Holdfast(at.url, token=token, roles=["agent"], config=FAST)
+    await agent.open()
+    assert await at.hf.desk.tokens.revoke(at.hf.who, token.split("_")[2])
+
+    async def is_refused() -> bool:
+        return any("knows no such token" in one.getMessage() for one in caplog.records)
+
+    await eventually(is_refused)
+    await agent.close()
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+    async with Holdfast(at.url, token=await made_token(at.hf, "agent"), roles=["agent"], config=FAST):
+        run = await at.hf.start(flows.wide, 2)
+        assert await run.result(timeout=60) == 3
+
+
 async def test_a_late_claim_takes_nothing(at: Served) -> None:
     """A claim whose turn is overtaken takes nothing, and a turn takes something once."""
     remotes = at.hf.store.remotes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from importlib import import_module
@@ -16,6 +17,7 @@ from holdfast.desk.desk import Desk
 from holdfast.errors import (
     Forbidden,
     InvalidSettings,
+    StoreError,
     StoreUnreachable,
     Unauthenticated,
     UnknownAct,
@@ -281,6 +283,40 @@ async def test_a_start_whose_server_is_away_says_what_is_known() -> None:
     with pytest.raises(StoreUnreachable, match="does not answer"):
         async with Holdfast("http://127.0.0.1:1"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [
+        (b"<html>log in</html>", "Content-Type: text/html"),
+        (b"", "Content-Type: application/json"),
+        (b'{"kind": 7}', "Content-Type: application/json"),
+        (b'"\xff"', "Content-Type: application/json"),
+        (b"no gzip", "Content-Encoding: gzip"),
+    ],
+    ids=["a page", "nothing", "another struct", "no text", "no gzip"],
+)
+async def test_an_answer_that_is_none_of_ours_is_named(body: bytes, header: str) -> None:
+    """A proxy that answers with a page of its own, or anything else that listens there, is no surprise."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{header}\r\n\r\n".encode() + body)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        with pytest.raises(StoreError, match=f"127.0.0.1:{port}"):
+            async with Holdfast(f"http://127.0.0.1:{port}"):
+                pass
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1", "http://127.0.0.1:99999", "http://127.0.0.1:port", "https://", "http://h?a=b"]
+)
+def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+    """It is refused before anybody is asked, in words that say what to give."""
+    with pytest.raises(InvalidSettings, match="give the address of a server"):
+        Holdfast(address)
 
 
 NOT_REMOTE = {"overview": {"counts", "preview", "step", "words"}}

@@ -127,6 +127,27 @@ def test_what_needs_the_database_says_so(folder: Path, words: tuple[str, ...]) -
     assert "--store" in said
 
 
+def test_people_read_the_same_through_a_server(at_store: Cli, by_http: Cli) -> None:
+    """A list says in the same words what each run waits for, and a stuck run shows why it undoes itself, too."""
+    by_http("start", "app.py:undoes_itself", "--id", "sold")
+    by_http("start", "app.py:render", "--id", "waits")
+    by_http("start", "app.py:waits_an_hour", "--id", "off")
+    until(lambda: by_http("show", "sold", "--json").json["state"] == "stuck")
+    until(lambda: "rendered" in at_store("ps").out and "patient" in at_store("ps").out)
+    assert "rendered waits for an agent" in by_http("ps").out
+    shown = by_http("show", "sold", "--json").json
+    assert shown == at_store("show", "sold", "--json").json
+    assert "sold out" in by_http("show", "sold").out
+    for words in (
+        ("fork", "off", "--from", "nosuch"),
+        ("skip", "sold", "nosuch", "--note", "by hand"),
+        ("callback", "off", "nosuch", "--data", "1"),
+        ("callback", "nobody", "--data", "1"),
+    ):
+        through, direct = by_http(*words, code=2), at_store(*words, code=2)
+        assert through.errors == direct.errors, words
+
+
 def test_schedules_are_listed_and_steered_through_a_server(at_store: Cli, by_http: Cli) -> None:
     """The same commands print the same, and `hf.schedules` is the same book."""
     words = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, HoldfastError
 from holdfast.errors import Forbidden
 from tests.forkserver import HOLDFAST
 from tests.http.conftest import FAST, made_token
@@ -58,6 +58,17 @@ async def test_a_program_may_name_its_namespace(store_url: str) -> None:
         with pytest.raises(Forbidden):
             async with Holdfast(at.url, token=token, namespace="umbrella") as other:
                 await other.start(flows.wide.using(id="named"), 2)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "roles"), [("*", ["agent"]), (["acme", "umbrella"], ["agent"]), (["acme", "umbrella"], [])]
+)
+def test_a_process_behind_a_server_works_for_one_namespace(
+    namespace: str | list[str], roles: list[str]
+) -> None:
+    """It is refused at once: without that, an agent that names several would work in `default`."""
+    with pytest.raises(HoldfastError, match="works for one namespace"):
+        Holdfast("http://127.0.0.1:1", namespace=namespace, roles=roles)
 
 
 async def test_commands_need_not_name_the_namespace_of_a_token(tmp_path: Path, store_url: str) -> None:

@@ -143,6 +143,7 @@ class Overview(Protocol):
     async def words(
         self, who: Identity, runs: Sequence[RunRow], etas: Mapping[str, Eta] = ...
     ) -> dict[str, str]: ...
+    async def listed(self, who: Identity, where: RunFilter, *, words: bool) -> list[Listed]: ...
     async def stats(self, who: Identity, asked: StatsAsked = ...) -> Stats: ...
     async def counts(self, who: Identity, where: RunFilter) -> CountedRuns: ...
     async def search(self, who: Identity, text: str) -> Found: ...
@@ -152,6 +153,15 @@ class Overview(Protocol):
     async def preview(
         self, who: Identity, run: str, verb: ActVerb, options: ActOptions = ...
     ) -> ActPreview: ...
+
+
+class Listed(NamedTuple):
+    """A run in a list."""
+
+    row: RunRow
+    eta: Eta | None
+    words: str
+    """How it ended, or what it waits for, in a few words. Empty if they were not asked for."""
 
 
 class LocalOverview:
@@ -333,6 +343,13 @@ class LocalOverview:
         return gate
 
     # --- many runs ----------------------------------------------------------------------------------------------------
+
+    async def listed(self, who: Identity, where: RunFilter, *, words: bool) -> list[Listed]:
+        """Return runs, newest first, with when each will probably end, and with what it waits for if that is asked for."""
+        rows = await self._runs.list(who, where)
+        etas = await self._runs.etas(who, rows)
+        said = await self.words(who, rows, etas) if words else {}
+        return [Listed(row, etas.get(row.id), said.get(row.id, "")) for row in rows]
 
     async def words(
         self, who: Identity, runs: Sequence[RunRow], etas: Mapping[str, Eta] = {}

@@ -18,7 +18,7 @@ from holdfast.desk.known_runs import KnownRuns, candidates, may_exist
 from holdfast.desk.opened import Opened, ring
 from holdfast.desk.starts import given_id
 from holdfast.durations import Eta
-from holdfast.errors import Forbidden, InvalidInput, UnknownRun, WrongState
+from holdfast.errors import Forbidden, InvalidInput, UnknownRun, UnknownStep, WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.logs import LogFilter, LogInfo, LogTake, in_time
 from holdfast.model import DEFAULT_NAMESPACE, Attempt, JournalEntry, RunRow, RunState, StepKind, StepRow
@@ -334,7 +334,7 @@ class LocalRunDesk:
         if step is not None:
             found = [one.n for one in await self._known.steps(row.id) if one.key in {step, f"undo:{step}"}]
             if not found:
-                raise UnknownRun(f"run {run!r} has no step {step!r}: `holdfast show {run}` lists them")
+                raise UnknownStep.named(run, step)
             n = found[-1]
         state = await self._store.operators.steer_undo(row.id, "skip", n, who.actor, note)
         ring(self._hf, Bell.OUTCOMES)

@@ -195,8 +195,8 @@ class LocalStartDesk:
         """Return the workflow if its code is loaded here, or else what some code has declared about it."""
         loaded = [
             one
-            for (name, version), one in registry.workflows.items()
-            if self._is_own_code(who) and _fits(name, version, request) and who.may_start(name)
+            for (name, version), one in (registry.workflows.items() if self._is_own_code(who) else ())
+            if _fits(name, version, request) and who.may_start(name)
         ]
         if loaded:
             return loaded[-1], None

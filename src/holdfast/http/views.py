@@ -133,6 +133,7 @@ def whole_run(row: model.RunRow, who: Identity) -> answers.WholeRun:
         output=payload(row.output, who),
         published=payload(row.published, who),
         hidden=not who.payloads,
+        cause=failure(row.error, who) if row.state is model.RunState.STUCK else None,
     )
 
 

@@ -6,7 +6,8 @@ import msgspec
 
 from holdfast.access import Identity
 from holdfast.desk.callbacks import CallbacksAsked
-from holdfast.errors import UnknownRun
+from holdfast.errors import UnknownCallback
+from holdfast.remote.runs import part_of
 from holdfast.remote.transport import Transport
 from holdfast.wire import answers, requests
 from holdfast.wire.paths import path_of
@@ -29,4 +30,10 @@ class RemoteCallbackDesk:
         """End a callback. This may be sent again: the same answer is the same answer."""
         body = requests.AnswerCallback(**msgspec.structs.asdict(result), step=step, note=note)
         path = f"/v1/runs/{path_of(run)}/callback"
-        return await self._transport.post(who, path, answers.CalledBack, body, lambda: UnknownRun.of(run))
+        of = "" if step is None else f" of {step!r}"
+        missing = UnknownCallback(f"run {run!r} has no callback{of}: `holdfast show {run}` lists its steps")
+        try:
+            return await self._transport.post(who, path, answers.CalledBack, body, lambda: missing)
+        except UnknownCallback:
+            await part_of(self._transport, who, run, "", answers.WholeRun)  # or there is no such run
+            raise

@@ -16,10 +16,10 @@ import msgspec
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import HoldfastError, LeaseLost, StoreUnreachable
+from holdfast.errors import AccessError, HoldfastError, LeaseLost, StoreUnreachable
 from holdfast.loops import cancel_all, wait_for
 from holdfast.model import Breaker, Hold
-from holdfast.remote.transport import Reply, Transport, error_of, retry_after_s
+from holdfast.remote.transport import Reply, Transport, error_of, read_answer, retry_after_s
 from holdfast.store.answers import ShutGates
 from holdfast.store.bell import Bell
 from holdfast.wire.agents import Claim, Claimed, Claims, Gates, Ref
@@ -121,11 +121,15 @@ class Line:
 
     def read(self, reply: Reply, gives: type[T]) -> T:
         if 200 <= reply.status < 300:
-            return msgspec.json.decode(reply.body, type=gives)
+            return read_answer(reply, gives, self.transport.shown)
         if reply.status == 410:
             self.lost(GONE)
             raise LeaseLost(GONE)
-        raise error_of(reply, None, self.transport.shown)
+        error = error_of(reply, None, self.transport.shown)
+        if isinstance(error, AccessError):
+            # An agent whose token was revoked cannot reach the store any more: its lease ends, and others do its steps.
+            raise StoreUnreachable(str(error)) from error
+        raise error
 
     def learn(self, gates: Gates | None) -> None:
         if gates is not None:

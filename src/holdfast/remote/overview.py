@@ -8,10 +8,12 @@ from holdfast.access import Identity
 from holdfast.decider.undo_plan import PlannedUndo
 from holdfast.desk.attention import ATTENTION, AttentionList
 from holdfast.desk.backlog import BacklogList
-from holdfast.desk.overview import Asked, Explained, Found
+from holdfast.desk.overview import Asked, Explained, Found, Listed
 from holdfast.desk.stats import Stats, StatsAsked
-from holdfast.remote.runs import part_of
+from holdfast.remote import rows
+from holdfast.remote.runs import RemoteRunDesk, part_of
 from holdfast.remote.transport import Transport
+from holdfast.store.reads import RunFilter
 from holdfast.timeline import Timeline
 from holdfast.wire import answers
 
@@ -34,6 +36,10 @@ class RemoteOverview:
     async def stats(self, who: Identity, asked: StatsAsked = StatsAsked()) -> Stats:  # noqa: B008
         query = {"window": f"{asked.window_s:.0f}s", "by": asked.by, "workflow": asked.workflow}
         return await self._transport.get(who, "/v1/stats", Stats, query)
+
+    async def listed(self, who: Identity, where: RunFilter, *, words: bool) -> list[Listed]:
+        found = await RemoteRunDesk(self._transport).listed(who, where, eta=True, words=words)
+        return [Listed(rows.run(one), rows.eta(one.eta), one.words or "") for one in found]
 
     async def search(self, who: Identity, text: str) -> Found:
         return await self._transport.get(who, "/v1/search", Found, {"q": text})

@@ -209,9 +209,15 @@ class RemoteRunDesk:
     # --- many runs ----------------------------------------------------------------------------------------------------
 
     async def list(self, who: Identity, where: RunFilter) -> list[RunRow]:
+        return [rows.run(one) for one in await self.listed(who, where)]
+
+    async def listed(
+        self, who: Identity, where: RunFilter, *, eta: bool = False, words: bool = False
+    ) -> Sequence[answers.Run]:
+        """Return runs as a server lists them."""
         if where.namespace is not None:
             who = who.within(where.namespace)
-        found: list[RunRow] = []
+        found: list[answers.Run] = []
         query: dict[str, Any] = {
             "workflow": where.workflow,
             "state": list(where.states) or None,
@@ -221,13 +227,14 @@ class RemoteRunDesk:
             "prefix": where.prefix,
             "before": None if where.before is None else path_of(where.before[1]),
             "pages": where.has_pages,
-            "eta": False,
+            "eta": eta,
+            "words": words,
             **{f"tag.{name}": value for name, value in where.tags.items()},
         }
         while len(found) < where.limit:
             query["limit"] = min(PAGE, where.limit - len(found))
             page = await self._transport.get(who, "/v1/runs", answers.Runs, query)
-            found += [rows.run(one) for one in page.items]
+            found += page.items
             if page.next is None:
                 break
             query |= {"cursor": page.next, "before": None}

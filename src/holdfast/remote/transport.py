@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -81,10 +81,11 @@ class Transport:
     ) -> None:
         """`client` makes another client than the usual one, for tests."""
         self._spans = spans
-        parts = urlsplit(url)
-        if not parts.hostname or parts.query or parts.fragment:
+        parts = _parts(url)
+        if parts is None or not parts.hostname or parts.query or parts.fragment:
             raise InvalidSettings(
-                f"{parts.scheme}://{parts.hostname or ''}…: give the address of a server: https://holdfast.example"
+                f"{url.partition('://')[0]}://{'' if parts is None else parts.hostname or ''}…: give the address of a server: "
+                "https://holdfast.example"
             )
         if parts.username or parts.password:
             raise InvalidSettings(
@@ -232,7 +233,7 @@ class Transport:
         error that a problem stands for; `unknown` makes the one for what does not exist."""
         reply, tries = await self.patiently(verb, path, is_repeatable, request)
         if 200 <= reply.status < 300:
-            return msgspec.json.decode(reply.body, type=gives)
+            return read_answer(reply, gives, self.shown)
         error = error_of(reply, unknown, self.shown)
         if tries > 1 and isinstance(error, errors.WrongState):
             raise MaybeDone(str(error)) from error
@@ -281,6 +282,16 @@ class Transport:
             raise StoreUnreachable(f"the stream from {self.shown} broke: {_why(error)}") from error
 
 
+def _parts(url: str) -> SplitResult | None:
+    """Return the parts of an address. None if its host or its port cannot be one."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
+
+
 def _text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -296,7 +307,7 @@ def _timeout(wait_s: float) -> Any:
 def _is_transport_error(error: Exception) -> bool:
     import httpx2  # noqa: PLC0415  the client has loaded it
 
-    return isinstance(error, httpx2.TransportError | httpx2.StreamError | OSError)
+    return isinstance(error, httpx2.TransportError | httpx2.StreamError | httpx2.DecodingError | OSError)
 
 
 def _is_refused(error: Exception) -> bool:
@@ -315,6 +326,18 @@ def retry_after_s(reply: Reply) -> float:
     return min(float(given), 30.0) if given.isdigit() else 0.0
 
 
+def read_answer(reply: Reply, gives: type[T], shown: str) -> T:
+    """Return a good answer as a struct. Raise StoreError if it is none of ours: a proxy may answer with a page of its own."""
+    try:
+        return msgspec.json.decode(reply.body, type=gives)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+        raise errors.StoreError(_strange(reply, shown)) from wrong
+
+
+def _strange(reply: Reply, shown: str) -> str:
+    return f"{shown} answered {reply.status}, and no server of Holdfast answers so: check the address"
+
+
 def error_of(reply: Reply, unknown: Callable[[], HoldfastError] | None, shown: str) -> HoldfastError:
     """Return the error that an answer stands for."""
     try:
@@ -322,7 +345,7 @@ def error_of(reply: Reply, unknown: Callable[[], HoldfastError] | None, shown: s
     except msgspec.MsgspecError:
         problem = None
     if problem is None or not problem.type.startswith(TYPE):
-        text = f"{shown} answered {reply.status}, and no server of Holdfast answers so: check the address"
+        text = _strange(reply, shown)
         return StoreUnreachable(text) if reply.status >= 500 else errors.StoreError(text)
     name = problem.type.removeprefix(TYPE)
     if name == "unknown" and unknown is not None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast import codec
-from holdfast.errors import Conflict, InvalidInput, UnknownRun, WrongState
+from holdfast.errors import Conflict, InvalidInput, UnknownStep, WrongState
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     CANCEL,
@@ -303,7 +303,7 @@ def _order(row: StepRow) -> tuple[float, float]:
 def _named(by_key: Mapping[str, StepRow], run: RunRow, key: str) -> StepRow:
     row = by_key.get(key)
     if row is None:
-        raise UnknownRun(f"run {run.id!r} has no step {key!r}: `holdfast show {run.id}` lists them")
+        raise UnknownStep.named(run.id, key)
     return row
 
 

@@ -104,6 +104,8 @@ class WholeRun(Run, kw_only=True):
     output: Raw = msgspec.field(default_factory=_null)
     published: Raw = msgspec.field(default_factory=_null)
     hidden: bool = False
+    cause: Failure | None = None
+    """Why a stuck run undoes its steps. Its `error` is why it is stuck."""
 
 
 class Runs(msgspec.Struct):

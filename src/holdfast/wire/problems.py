@@ -55,6 +55,7 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.UnknownLimit: "unknown",
     errors.LimitReached: "conflict",
     errors.UnknownWorkflow: "unknown",
+    errors.UnknownStep: "invalid",
     errors.UnknownSignal: "invalid",
     errors.UnknownUpdate: "invalid",
     errors.UnknownValue: "unknown",
