@@ -13,6 +13,7 @@ from holdfast import Holdfast, Retry, step, workflow
 from holdfast.config import Config
 from holdfast.errors import DefinitionError, InvalidInput, LimitReached, RunCancelled, UnknownLimit
 from holdfast.limits import Limit, Rate
+from holdfast.queues import LimitKey, QueueKey
 from holdfast.store.operations import Start
 from tests.roles.conftest import until
 
@@ -249,6 +250,15 @@ async def wait_open() -> None:
 @workflow(limits=[Limit("nest", 1)])
 async def outer(depth: int) -> int:
     return depth if depth == 0 else await outer(depth - 1)
+
+
+async def test_all_limits_and_fair_keys_are_listed(store_url: str) -> None:
+    """However many there are: each page goes on after the one before it."""
+    keys = [f"customer:{number:05}" for number in range(1203)]
+    async with Holdfast(store_url, roles=()) as hf:
+        await hf.store.queues.number_queues([QueueKey(key, (LimitKey(key, 1),)) for key in keys])
+        assert [one.key for one in await hf.limits.list()] == keys
+        assert [one.key for one in await hf.limits.fairs()] == keys
 
 
 async def test_runs_are_limited_too(store_url: str) -> None:
