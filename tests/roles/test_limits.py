@@ -383,9 +383,8 @@ async def heavily() -> int:
 
 async def until_waits(run: Any, words: str) -> None:
     async with asyncio.timeout(60):
-        while words not in (said := await run.why()):
+        while words not in await run.why():  # noqa: ASYNC110  a condition in the store gives no event
             await asyncio.sleep(0.05)
-    assert words in said
 
 
 async def test_a_full_limit_refuses_a_start(store_url: str) -> None:

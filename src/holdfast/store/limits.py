@@ -233,12 +233,10 @@ class _Full(NamedTuple):
 
 async def _full(session: Session, run: NewRun) -> list[_Full]:
     """Return the limits that have no room for this run. Runs that wait count, too."""
-    names = [one.name for one in run.limits if not one.is_rate]
-    found = {limit: _Full(name, 0, takes, []) for name, (limit, takes) in zip(names, run.queue.limits, strict=True)}
-    for limit, most, run_id, weight, _, is_leaving in await session.rows(
-        Verb.open_under, sorted(found), OPEN_MAX
-    ):
-        found[limit] = found[limit]._replace(most=most)
+    takes, found = dict(run.queue.limits), dict[int, _Full]()
+    rows = await session.rows(Verb.open_under, sorted(takes), OPEN_MAX)
+    for limit, name, most, run_id, weight, _, is_leaving in rows:
+        found.setdefault(limit, _Full(name, most, takes[limit], []))
         if run_id is not None:
             found[limit].opened.append(_Opened(run_id, weight, bool(is_leaving)))
     return [one for one in found.values() if sum(each.weight for each in one.opened) + one.takes > one.most]

@@ -312,7 +312,7 @@ WHERE id = $1 AND fence = $2 AND state = 'running' AND NOT EXISTS (SELECT FROM h
 
 -- Runs under these limits that have not ended, pending or not, the oldest first, and whether they were asked to cancel themselves.
 -- name: open_under
-SELECT l.id, l.most, r.id, r.weight, r.created_at,
+SELECT l.id, l.name, l.most, r.id, r.weight, r.created_at,
        EXISTS (SELECT FROM holdfast.signals g WHERE g.run_id = r.id AND g.name = '$cancel') FROM unnest($1::int[]) u(id) JOIN holdfast.limits l ON l.id = u.id
 LEFT JOIN LATERAL (
     SELECT a.id, coalesce(a.weight_a, 1) AS weight, a.created_at FROM holdfast.runs a WHERE a.limit_a = l.id AND a.finished_at IS NULL

@@ -191,17 +191,17 @@ WHERE id = ?1 AND fence = ?2 AND +state = 'running' AND NOT EXISTS (SELECT 1 FRO
 -- Runs under these limits that have not ended, pending or not, the oldest first, and whether they were asked to cancel themselves.
 -- At most ?2.
 -- name: open_under
-SELECT u.limit_id, u.most, u.run_id, u.weight, u.created_at,
+SELECT u.limit_id, u.name, u.most, u.run_id, u.weight, u.created_at,
        EXISTS (SELECT 1 FROM signals g WHERE g.run_id = u.run_id AND g.name = '$cancel') FROM (
-    SELECT l.id AS limit_id, l.most, a.id AS run_id, coalesce(a.weight_a, 1) AS weight, a.created_at
+    SELECT l.id AS limit_id, l.name, l.most, a.id AS run_id, coalesce(a.weight_a, 1) AS weight, a.created_at
     FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
     LEFT JOIN runs a INDEXED BY runs_in_a ON a.finished_at IS NULL AND a.limit_a = l.id
-    UNION ALL SELECT l.id, l.most, a.id, coalesce(a.weight_b, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
+    UNION ALL SELECT l.id, l.name, l.most, a.id, coalesce(a.weight_b, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
     CROSS JOIN runs a INDEXED BY runs_in_b ON a.finished_at IS NULL AND a.limit_b = l.id
-    UNION ALL SELECT l.id, l.most, a.id, coalesce(a.weight_c, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
+    UNION ALL SELECT l.id, l.name, l.most, a.id, coalesce(a.weight_c, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
     CROSS JOIN runs a INDEXED BY runs_in_c ON a.finished_at IS NULL AND a.limit_c = l.id
-    ORDER BY 1, 5, 3 LIMIT ?2) u
-ORDER BY 1, 5, 3
+    ORDER BY 1, 6, 4 LIMIT ?2) u
+ORDER BY 1, 6, 4
 
 -- name: any_queue
 SELECT 1 FROM queues LIMIT 1
