@@ -186,7 +186,7 @@ class Caller:
         started = await self.store.limits.start_limited(await self.queued(run))
         if started.answer is Answer.ACCEPTED:
             self.ring(Bell.RUNS)
-        if started.cancelled is not None:
+        if started.cancelled:
             self.ring(Bell.OUTCOMES)
         return started.answer, started.run_id
 

@@ -13,6 +13,7 @@ from holdfast import Holdfast, Retry, step, workflow
 from holdfast.config import Config
 from holdfast.errors import DefinitionError, InvalidInput, LimitReached, RunCancelled, UnknownLimit
 from holdfast.limits import Limit, Rate
+from holdfast.queues import LimitKey, QueueKey
 from holdfast.store.operations import Start
 from tests.roles.conftest import until
 
@@ -251,6 +252,15 @@ async def outer(depth: int) -> int:
     return depth if depth == 0 else await outer(depth - 1)
 
 
+async def test_all_limits_and_fair_keys_are_listed(store_url: str) -> None:
+    """However many there are: each page goes on after the one before it."""
+    keys = [f"customer:{number:05}" for number in range(1203)]
+    async with Holdfast(store_url, roles=()) as hf:
+        await hf.store.queues.number_queues([QueueKey(key, (LimitKey(key, 1),)) for key in keys])
+        assert [one.key for one in await hf.limits.list()] == keys
+        assert [one.key for one in await hf.limits.fairs()] == keys
+
+
 async def test_runs_are_limited_too(store_url: str) -> None:
     """One run is open for each key, also while it sleeps. The others wait, and none is lost."""
     async with Holdfast(store_url, config=QUICK) as hf, Holdfast(store_url, config=QUICK) as other:
@@ -282,6 +292,99 @@ async def test_a_full_limit_replaces_the_oldest(store_url: str) -> None:
             await first.result(60)
         opened.append(True)
         assert await second.result(60) == 2
+
+
+@step
+async def reserve(number: int) -> int:
+    return number
+
+
+@reserve.undo
+async def give_back(_: int | None, number: int) -> None:
+    at_work["leaving"] += 1
+    while not opened:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0.005)
+
+
+@workflow(limits=[Limit("careful", 1, full="replace")])
+async def careful(number: int) -> int:
+    await reserve(number)
+    at_work["here"] += 1
+    await wait_open()
+    return number
+
+
+async def test_a_full_limit_replaces_who_waits_too(store_url: str) -> None:
+    """While the oldest one undoes itself, each start takes the place of the one before it. Only the newest runs."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        first = await hf.start(careful, 0)
+        await until(lambda: at_work["here"] > 0)
+        runs = [await hf.start(careful, 1)]
+        await until(lambda: at_work["leaving"] > 0)
+        runs += [await hf.start(careful, number) for number in (2, 3)]
+        for run in runs[:-1]:
+            with pytest.raises(RunCancelled):
+                await run.result(60)
+        opened.append(True)
+        with pytest.raises(RunCancelled):
+            await first.result(60)
+        assert await runs[-1].result(60) == 3
+
+
+@workflow(limits=[Limit("room", 4, weight=1, full="replace")])
+async def small(number: int) -> int:
+    await wait_open()
+    return number
+
+
+@workflow(limits=[Limit("room", 4, weight=3, full="replace")])
+async def large(number: int) -> int:
+    await wait_open()
+    return number
+
+
+async def test_a_heavy_run_replaces_as_many_as_it_needs(store_url: str) -> None:
+    """The oldest ones make room for it, and no others."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        runs = [await hf.start(small, number) for number in range(4)]
+        heavy_one = await hf.start(large, 9)
+        for run in runs[:3]:
+            with pytest.raises(RunCancelled):
+                await run.result(60)
+        opened.append(True)
+        assert (await runs[3].result(60), await heavy_one.result(60)) == (3, 9)
+
+
+async def test_a_limit_of_nothing_refuses_a_start(store_url: str) -> None:
+    """It has no room, although no run is open. `why` and the message say that the number is the reason."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        opened.append(True)
+        await (await hf.start(strict)).result(60)
+        await hf.limits.set("strict", 0)
+        with pytest.raises(LimitReached, match="the limit's number is 0"):
+            await hf.start(strict)
+
+
+async def test_why_a_heavy_step_cannot_begin(store_url: str) -> None:
+    """A step that takes three places says so when the limit has room for two only, and when its number is too low."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        await (await hf.start(heavily)).result(60)
+        await hf.limits.set("memory", 2)
+        run = await hf.start(heavily)
+        await until_waits(run, "for 3 places under memory, which has 2: `holdfast limits set memory 3`")
+        await hf.limits.set("memory", None)
+        assert await run.result(60) == 1
+
+
+@workflow
+async def heavily() -> int:
+    return await heavy(1)
+
+
+async def until_waits(run: Any, words: str) -> None:
+    async with asyncio.timeout(60):
+        while words not in await run.why():  # noqa: ASYNC110  a condition in the store gives no event
+            await asyncio.sleep(0.05)
 
 
 async def test_a_full_limit_refuses_a_start(store_url: str) -> None:

@@ -156,6 +156,31 @@ def test_tokens_of_a_rate() -> None:
     assert sum(1060 <= one < 1120 for one in begun) in (99, 100, 101)
 
 
+@pytest.mark.parametrize("burst", [1, 2, 7])
+def test_a_rate_has_whole_tokens_at_todays_times(burst: int) -> None:
+    """However many in however long: a rate that was idle has its burst, one that has spent it has nothing, and then has a
+    token at the time it said, also where times since 1970 are rounded."""
+    for most in range(1, 3000, 7):
+        for per_s in (1.0, 60.0, 3600.0):
+            now = 1_790_000_000.123 + most / 97
+            state = LimitState("rate", most, per_s, burst, 0.0, 0, now)
+            assert room_of(state).left == burst, (most, per_s)
+            tat = now + burst * per_s / most
+            spent = room_of(state._replace(tat=tat))
+            assert spent.left == 0, (most, per_s)
+            assert spent.again_at is not None
+            assert spent.again_at == pytest.approx(now + per_s / most, abs=1e-6)
+            assert room_of(state._replace(tat=tat, now=spent.again_at)).left == 1, (most, per_s)
+
+
+@pytest.mark.parametrize("number", [3, 10, 100, 1000])
+async def test_a_rate_without_a_burst_lets_one_begin(store: Store, number: int) -> None:
+    """Ten a second, one at a time: the first begins at once."""
+    queue = await under(store, LimitKey("mail", number, per_s=1.0, burst=1))
+    await wait(store, queue, 5)
+    assert len(await claim(store, limit=1)) == 1
+
+
 async def test_a_lowered_limit_stops_nobody(store: Store) -> None:
     """What runs goes on. Nothing begins until fewer run than the limit allows."""
     queue = await under(store, LimitKey("stripe", 5))

@@ -118,6 +118,16 @@ def test_buffer_one_keeps_the_newest() -> None:
     assert fates(made) == [(1, "buffered", 1)]
 
 
+@pytest.mark.parametrize("overlap", ["buffer_one", "cancel_other"])
+def test_a_time_that_was_replaced_is_no_run_of_all(overlap: str) -> None:
+    """Of three runs in all, one is open, and one that waited is replaced: after the newest, one is left."""
+    row = schedule(cursor=T, next_at=T + HOUR, started=2)
+    made = decide(row, plan(overlap=overlap, count=3), [opened(), buffered(T)], T + HOUR)
+    assert changes(made) == [(0, "replaced", True)]
+    assert fates(made) == [(1, "buffered", 1)]
+    assert (made.row.started, made.row.state) == (2, ScheduleState.ACTIVE)
+
+
 def test_buffer_all_starts_the_oldest_and_has_a_limit() -> None:
     """Beyond the limit, times are skipped, and there is an alert."""
     row = schedule(cursor=T + HOUR, next_at=T + 2 * HOUR)

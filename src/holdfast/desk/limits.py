@@ -150,8 +150,11 @@ class Limits:
         self._desk, self._who = desk, who
 
     async def fairs(self) -> list[answers.FairKey]:
-        """Return the fair keys that work has waited under, or that have a weight."""
-        return await self._desk().fairs(self._who)
+        """Return all fair keys that work has waited under, or that have a weight."""
+        found: list[answers.FairKey] = []
+        while page := await self._desk().fairs(self._who, found[-1].key if found else ""):
+            found += page
+        return found
 
     async def set_fair(self, key: str, weight: int, note: str = "") -> answers.FairKey:
         """Let this many of the key's steps begin for each one of a key with the weight 1, while both wait. It counts at the
@@ -159,8 +162,11 @@ class Limits:
         return await self._desk().set_fair(self._who, key, weight, note)
 
     async def list(self) -> list[answers.Limit]:
-        """Return limits and rates by their keys, with how much of each is in use."""
-        return await self._desk().list(self._who)
+        """Return all limits and rates by their keys, with how much of each is in use."""
+        found: list[answers.Limit] = []
+        while page := await self._desk().list(self._who, found[-1].key if found else ""):
+            found += page
+        return found
 
     async def show(self, key: str) -> answers.LimitSeen:
         """Return a limit with those who hold it and those who wait for it, the oldest first."""

@@ -49,6 +49,13 @@ class LimitRow(msgspec.Struct, frozen=True):
     moved: str
     """Why the number moved last."""
     moved_at: float | None
+    takes: int
+    """How many places whoever asked about it takes at once."""
+
+    @property
+    def has_room(self) -> bool:
+        """True if whoever asked about it can begin."""
+        return self.room.left >= self.takes
 
     @property
     def room(self) -> Room:
@@ -74,7 +81,8 @@ class LimitedStart(NamedTuple):
     answer: Answer
     run_id: str
     """The run that was started, or the open one in its place."""
-    cancelled: str | None = None
+    cancelled: tuple[str, ...] = ()
+    """Runs that were asked to cancel themselves for it."""
 
 
 class LimitSeen(NamedTuple):
@@ -154,7 +162,7 @@ class Limits(AgentLimits, LeaderLimits):
     @look
     async def of_queue(self, session: Session, queue: int) -> list[LimitRow]:
         """Return the limits and rates that everything in a queue is under."""
-        return [_row(row) for row in await session.rows(Verb.limits_of_queue, queue)]
+        return [_row(row[:-1], row[-1]) for row in await session.rows(Verb.limits_of_queue, queue)]
 
     @transaction
     async def set_limit(self, session: Session, name: str, most: int | None, actor: str, note: str) -> bool:
@@ -177,43 +185,72 @@ class Limits(AgentLimits, LeaderLimits):
         for run_id, workflow, digest in await session.rows(Verb.started_as, [run.id]):
             same = (workflow, bytes(digest)) == (run.workflow, run.digest)
             return LimitedStart(Answer.DUPLICATE if same else Answer.FENCED, run_id)
-        cancelled = None
-        if blocking := await _blocking(session, run):
-            if run.full == "skip":
-                return LimitedStart(Answer.DUPLICATE, blocking[0])
-            if run.full == "refuse":
-                raise LimitReached(
-                    f"{run.limits[0].name} has no room for run {run.id!r}: run {blocking[0]!r} is open: wait for its end, or "
-                    "cancel it"
-                )
-            cancelled = blocking[0]
-            row = await session.row(Verb.lock_run, cancelled)
+        full = await _full(session, run)
+        if full and run.full == "refuse":
+            raise LimitReached(_refusal(run, full[0]))
+        if run.full == "skip" and (opened := [one for limit in full for one in limit.opened]):
+            return LimitedStart(Answer.DUPLICATE, opened[0].id)
+        cancelled = sorted({one for limit in full for one in limit.in_the_way()})
+        for run_id in cancelled if run.full == "replace" else ():
+            row = await session.row(Verb.lock_run, run_id)
             if row is not None:
                 cause = Cause("limit", f"replaced by {run.id}", self._database.environment.new_id)
                 await cancel(session, run_of(row), cause, again=False)
         rows = await session.all(Verb.start_runs, [start_row(run)])
-        return LimitedStart(Answer.ACCEPTED if rows else Answer.FENCED, run.id, cancelled)
+        return LimitedStart(Answer.ACCEPTED if rows else Answer.FENCED, run.id, tuple(cancelled))
 
 
-async def _blocking(session: Session, run: NewRun) -> list[str]:
-    """Return the open runs that leave no room for this one, the oldest first."""
-    ids = sorted(one for one, _ in run.queue.limits)
-    weights = dict(run.queue.limits)
-    found: dict[int, list[str]] = {}
-    used: dict[int, int] = {}
-    most: dict[int, int] = {}
-    for limit, number, run_id, weight, _ in await session.rows(Verb.open_under, ids, OPEN_MAX):
-        most[limit] = number
+class _Opened(NamedTuple):
+    """An open run under a limit."""
+
+    id: str
+    weight: int
+    is_leaving: bool
+    """True if it was asked to cancel itself."""
+
+
+class _Full(NamedTuple):
+    """A limit that has no room for a run that is to start."""
+
+    name: str
+    most: int
+    takes: int
+    opened: list[_Opened]
+    """The oldest first."""
+
+    def in_the_way(self) -> list[str]:
+        """Return the oldest runs whose places the new one takes. Those that are leaving already have none to give."""
+        staying = [one for one in self.opened if not one.is_leaving]
+        left = min(sum(one.weight for one in staying) + self.takes - self.most, self.takes)
+        found = []
+        for one in staying:
+            if left <= 0:
+                break
+            found.append(one.id)
+            left -= one.weight
+        return found
+
+
+async def _full(session: Session, run: NewRun) -> list[_Full]:
+    """Return the limits that have no room for this run. Runs that wait count, too."""
+    takes, found = dict(run.queue.limits), dict[int, _Full]()
+    rows = await session.rows(Verb.open_under, sorted(takes), OPEN_MAX)
+    for limit, name, most, run_id, weight, _, is_leaving in rows:
+        found.setdefault(limit, _Full(name, most, takes[limit], []))
         if run_id is not None:
-            found.setdefault(limit, []).append(run_id)
-            used[limit] = used.get(limit, 0) + weight
-    for limit in ids:
-        if used.get(limit, 0) + weights[limit] > most.get(limit, 0) and limit in found:
-            return found[limit]
-    return []
+            found[limit].opened.append(_Opened(run_id, weight, bool(is_leaving)))
+    return [one for one in found.values() if sum(each.weight for each in one.opened) + one.takes > one.most]
 
 
-def _row(row: tuple[object, ...]) -> LimitRow:
-    values = dict(zip(LimitRow.__struct_fields__, row, strict=True))
+def _refusal(run: NewRun, limit: _Full) -> str:
+    what = f"{bare(limit.name)} has no room for run {run.id!r}"
+    if limit.takes > limit.most or not limit.opened:
+        places = "place" if limit.takes == 1 else "places"
+        return f"{what}: it needs {limit.takes} {places}, and the limit's number is {limit.most}: set a higher one"
+    return f"{what}: run {limit.opened[0].id!r} is open: wait for its end, or cancel it"
+
+
+def _row(row: Sequence[object], takes: int = 1) -> LimitRow:
+    values = dict(zip(LimitRow.__struct_fields__, (*row, takes), strict=True))
     values["is_set"], values["is_adaptive"] = bool(values["is_set"]), bool(values["is_adaptive"])
     return LimitRow(**values)  # type: ignore[arg-type]  # columns of a row

@@ -26,8 +26,8 @@ PASSES_MAX = 4
 """How often a claim goes round the same pairs to give out what some of them did not need."""
 FIRST, LAST = -1, 2**31 - 1
 """Below and at the highest number of a queue."""
-GRAIN = 1e-9
-"""Tokens of a rate that are missing by no more than a rounding error are there."""
+GRAIN_S = 1e-6
+"""A token of a rate that comes within this time is there: the store's clock counts microseconds, and times are rounded."""
 
 Row = Any
 
@@ -341,9 +341,10 @@ def room_of(state: LimitState) -> Room:
     if most <= 0:
         return Room(0)
     each_s = per_s / most
-    since = max(tat, now)
-    left = math.floor((now + burst * each_s - since) / each_s + GRAIN)
-    return Room(left, since + each_s - burst * each_s)
+    # Spans are subtracted from spans. A time since 1970 to which a span is added is rounded, and would make a token incomplete.
+    ahead_s = max(tat - now, 0.0)
+    left = min(burst, math.floor((burst * each_s - ahead_s + GRAIN_S) / each_s))
+    return Room(left, now + ahead_s + each_s - burst * each_s)
 
 
 def shares(weights: Sequence[int], places: int, used: int) -> tuple[list[int], int, int]:

@@ -473,24 +473,22 @@ def limit_words(queue: int, facts: Facts) -> str | None:
     name = bare(row.name)
     shows = command("limits", name)
     if row.kind == "limit":
-        return (
-            f"a slot under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
-        )
+        slots = "a slot" if row.takes == 1 else f"{row.takes} slots"
+        if row.takes > row.most:
+            has = row.most or "none"
+            more = command("limits", "set", name, str(row.takes))
+            return f"{slots} under {name}, which has {has}: {more} would give it enough{_moved(row)}"
+        return f"{slots} under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
     again_at = row.room.again_at
     when = "" if again_at is None else f": the next one may in {ago(again_at - row.now)}"
+    if row.most == 0:
+        when = ", whose number is 0"
     return f"its turn under the rate {name}{when}; {shows} says more"
 
 
 def full_limit(limits: Sequence[LimitRow]) -> LimitRow | None:
     """Return the first of the limits and rates of a queue that has no room. None if all have."""
-    return next(
-        (
-            row
-            for row in limits
-            if (row.kind == "limit" and row.used >= row.most) or (row.kind == "rate" and row.room.left <= 0)
-        ),
-        None,
-    )
+    return next((row for row in limits if not row.has_room), None)
 
 
 def limit_in_short(row: LimitRow) -> str:

@@ -272,6 +272,7 @@ class _Decider:
         self._change(started=self.row.started + 1)
 
     def _replace(self, waiting: NewFire, at: float) -> None:
+        self._change(started=self.row.started - 1)  # it never runs
         why = f"{iso(at)} came while it waited"
         if waiting.at in self._known:
             self._decided.changes.append(

@@ -254,8 +254,8 @@ FROM holdfast.limits l WHERE l.name = $1
 -- name: limits_of_queue
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
        CASE WHEN l.kind = 'limit' THEN {used_of(l)} ELSE 0 END, extract(epoch FROM clock_timestamp())::float8,
-       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8
-FROM holdfast.queues q CROSS JOIN LATERAL (SELECT (e ->> 0)::int AS id FROM jsonb_array_elements(q.limits::jsonb) e UNION ALL SELECT e::int FROM jsonb_array_elements_text(q.rates::jsonb) e) u JOIN holdfast.limits l ON l.id = u.id
+       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8, u.weight
+FROM holdfast.queues q CROSS JOIN LATERAL (SELECT (e ->> 0)::int AS id, (e ->> 1)::int AS weight FROM jsonb_array_elements(q.limits::jsonb) e UNION ALL SELECT e::int, 1 FROM jsonb_array_elements_text(q.rates::jsonb) e) u JOIN holdfast.limits l ON l.id = u.id
 WHERE q.id = $1 ORDER BY l.kind, l.name
 
 -- Steps that run and runs that have begun under a limit, the oldest first.
@@ -310,9 +310,10 @@ UPDATE holdfast.runs SET state = 'pending', owner = NULL, fence = fence + 1, sta
     limit_a = $5, limit_b = $6, limit_c = $7, weight_a = $8, weight_b = $9, weight_c = $10
 WHERE id = $1 AND fence = $2 AND state = 'running' AND NOT EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = $1)
 
--- Runs under these limits that have not ended, pending or not, the oldest first: (limit, most, id, weight).
+-- Runs under these limits that have not ended, pending or not, the oldest first, and whether they were asked to cancel themselves.
 -- name: open_under
-SELECT l.id, l.most, r.id, r.weight, r.created_at FROM unnest($1::int[]) u(id) JOIN holdfast.limits l ON l.id = u.id
+SELECT l.id, l.name, l.most, r.id, r.weight, r.created_at,
+       EXISTS (SELECT FROM holdfast.signals g WHERE g.run_id = r.id AND g.name = '$cancel') FROM unnest($1::int[]) u(id) JOIN holdfast.limits l ON l.id = u.id
 LEFT JOIN LATERAL (
     SELECT a.id, coalesce(a.weight_a, 1) AS weight, a.created_at FROM holdfast.runs a WHERE a.limit_a = l.id AND a.finished_at IS NULL
     UNION ALL SELECT a.id, coalesce(a.weight_b, 1), a.created_at FROM holdfast.runs a WHERE a.limit_b = l.id AND a.finished_at IS NULL

@@ -134,7 +134,8 @@ FROM limits l WHERE l.name = ?1
 
 -- name: limits_of_queue
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
-       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at
+       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at,
+       coalesce((SELECT w.value ->> 1 FROM json_each(q.limits) w WHERE w.value ->> 0 = l.id), 1)
 FROM queues q CROSS JOIN (SELECT 0) CROSS JOIN limits l ON l.id IN (SELECT e.value ->> 0 FROM json_each(q.limits) e UNION ALL SELECT e.value FROM json_each(q.rates) e)
 WHERE q.id = ?1 ORDER BY l.kind, l.name
 
@@ -187,15 +188,20 @@ UPDATE runs SET state = 'pending', owner = NULL, fence = fence + 1, started_at =
     limit_a = ?5, limit_b = ?6, limit_c = ?7, weight_a = ?8, weight_b = ?9, weight_c = ?10
 WHERE id = ?1 AND fence = ?2 AND +state = 'running' AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = ?1)
 
--- Runs under these limits that have not ended, pending or not, the oldest first: (limit, most, id, weight). At most ?2.
+-- Runs under these limits that have not ended, pending or not, the oldest first, and whether they were asked to cancel themselves.
+-- At most ?2.
 -- name: open_under
-SELECT l.id, l.most, a.id, coalesce(a.weight_a, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
-LEFT JOIN runs a INDEXED BY runs_in_a ON a.finished_at IS NULL AND a.limit_a = l.id
-UNION ALL SELECT l.id, l.most, a.id, coalesce(a.weight_b, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
-CROSS JOIN runs a INDEXED BY runs_in_b ON a.finished_at IS NULL AND a.limit_b = l.id
-UNION ALL SELECT l.id, l.most, a.id, coalesce(a.weight_c, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
-CROSS JOIN runs a INDEXED BY runs_in_c ON a.finished_at IS NULL AND a.limit_c = l.id
-ORDER BY 1, 5, 3 LIMIT ?2
+SELECT u.limit_id, u.name, u.most, u.run_id, u.weight, u.created_at,
+       EXISTS (SELECT 1 FROM signals g WHERE g.run_id = u.run_id AND g.name = '$cancel') FROM (
+    SELECT l.id AS limit_id, l.name, l.most, a.id AS run_id, coalesce(a.weight_a, 1) AS weight, a.created_at
+    FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
+    LEFT JOIN runs a INDEXED BY runs_in_a ON a.finished_at IS NULL AND a.limit_a = l.id
+    UNION ALL SELECT l.id, l.name, l.most, a.id, coalesce(a.weight_b, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
+    CROSS JOIN runs a INDEXED BY runs_in_b ON a.finished_at IS NULL AND a.limit_b = l.id
+    UNION ALL SELECT l.id, l.name, l.most, a.id, coalesce(a.weight_c, 1), a.created_at FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
+    CROSS JOIN runs a INDEXED BY runs_in_c ON a.finished_at IS NULL AND a.limit_c = l.id
+    ORDER BY 1, 6, 4 LIMIT ?2) u
+ORDER BY 1, 6, 4
 
 -- name: any_queue
 SELECT 1 FROM queues LIMIT 1
