@@ -54,10 +54,14 @@ AREAS = {
     "breaker.py": Nearest("breaker gatekeeper why_gates", "gates", "gates"),
     "lifecycle.py": Nearest("retries", "lifecycle schema", "runs"),
     "scheduler": Nearest(
-        "handing_over decider", "hops", "runs children changed_code broken_rows rejoin lease"
+        "handing_over decider",
+        "hops",
+        "simulation/moments runs children changed_code broken_rows rejoin lease",
     ),
     "agent": Nearest(
-        "gatekeeper handing_over blocking", "", "attempts changed_code isolated gates hedge rejoin lease"
+        "gatekeeper handing_over blocking",
+        "",
+        "simulation/moments attempts changed_code isolated gates hedge rejoin lease",
     ),
     "supervisor": Nearest("alerting why_gates settings", "leader", "alerts recovery hedge gates pools clock"),
     "store": Nearest("retries filesystem addresses", "", "runs recovery writer within"),

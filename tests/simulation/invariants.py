@@ -799,7 +799,8 @@ def I2_by_its_owner(checker: Checker, commit: Commit) -> Broken:
 
 
 def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
-    """An attempt that is lost or timed out is kept, and what a leader or operator does to a run is in the journal."""
+    """An attempt that is lost or timed out is kept and spends only its own budget. What a leader or operator does to a run
+    is in the journal."""
     for _, before, after in commit.steps:
         if before is None or after is None or before.state != "running":
             continue
@@ -807,8 +808,10 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
             ending = "lost" if commit.verb == "reclaim" else "timed out"
             if not any(row[:2] == after[:2] and row.ending == ending for row in commit.attempts):
                 yield f"step {after.n} of {after.run_id} was {ending} without a row"
-            if commit.verb == "reclaim" and after.losses != before.losses + 1:
-                yield f"step {after.n} of {after.run_id} was lost and not counted"
+            lost = commit.verb == "reclaim"
+            counted = after.losses - before.losses, after.timeouts - before.timeouts
+            if counted != (int(lost), int(not lost)):
+                yield f"step {after.n} of {after.run_id} was {ending}, which counts as {counted} (losses, timeouts)"
     if (
         commit.verb in ("hold", "release", "reclaim", "end_overdue", "hold_run", "steer_undo")
         and "journal" not in commit.tables

@@ -661,6 +661,16 @@ def attempts_take_longer(stack: ExitStack) -> None:
     sql(stack, "claim_steps", "complete_by = ?5 + timeout_s", "complete_by = ?5 + 10 * timeout_s")
 
 
+@mutant("an attempt that the leader ends spends the budget for timeouts, and no other one", within=300)
+def overdue_attempts_count_as_lost(stack: ExitStack) -> None:
+    real = reclaim.remedy_of
+
+    def remedy_of(*known: Any) -> Any:
+        return structs.replace(real(*known), losses=1)
+
+    code(stack, reclaim, "remedy_of", remedy_of)
+
+
 # --- what only one invariant can see: see `matrix.toml` -------------------------------------------------------------------
 
 

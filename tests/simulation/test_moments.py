@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-from holdfast import Signal, continue_as_new, step, workflow
+from holdfast import Retry, Signal, continue_as_new, here, step, workflow
 from holdfast.config import Config
+from holdfast.errors import StoreUnreachable
 from holdfast.model import NewSignal
 from holdfast.testing.world import Faults, Process, World
 
@@ -129,3 +131,116 @@ def test_a_run_that_continues_as_new_gets_its_signals_in_their_order() -> None:
         world.loop.run_for(LATE_S / 4)
         assert late.held, "the node has asked for the third signal, and has not got the answer"
         assert world.run(run.result(timeout=20)) == ["first", "second", "third"]
+
+
+class Calls:
+    """The attempts of `cling` that have begun, and what ends the first one."""
+
+    begun: list[int] = []  # noqa: RUF012
+    let_go = False
+
+
+@step(timeout=1.0, retry=Retry(attempts=4, delay=0.0))
+async def cling() -> int:
+    """Go on when the first attempt is cancelled, as code does that catches too much."""
+    Calls.begun.append(here.attempt)
+    if here.attempt > 1:
+        await asyncio.sleep(0.9)
+        return here.attempt
+    while not Calls.let_go:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.1)
+    return here.attempt
+
+
+@workflow
+async def clinging() -> int:
+    return await cling()
+
+
+def test_an_attempt_that_clings_to_its_agent_reports_nothing_and_leaves_the_next_one_alone() -> None:
+    """The leader ends an attempt that does not end by itself, and the same agent claims the step again. What the first
+    attempt still returns is reported to nobody, and the agent keeps the attempt that it has now."""
+    Calls.begun, Calls.let_go = [], False
+    late = Late()
+    config = Config(lease_s=1.2, renew_s=0.3, timeout_grace_s=0.2, sweep_s=0.1, beat_s=60.0)
+    with World(faults=late, config=config) as world:
+        one = world.process("one")
+        world.run(one.open())
+        late.next_answer(one, "lost_steps")  # so that it claims before it hears what it has lost
+        run = world.run(one.start(clinging.using(id="c")))
+        world.loop.run_for(0.5)
+        agent = one.node.agent
+        assert agent is not None
+        (first,) = agent.assignments.values()
+        while len(Calls.begun) < 2:
+            world.loop.run_for(0.01)
+        assert first.lost, "the agent reports nothing about it"
+        Calls.let_go = True
+        world.loop.run_for(0.8)  # the node has reconciled what it has
+        assert world.run(run.result(timeout=60)) == 2
+        assert Calls.begun == [1, 2]
+        endings = [row[0] for row in world.connection.execute("SELECT ending FROM attempts").fetchall()]
+        assert endings == ["timed out"], "the late report of the first attempt did not even reach the store"
+
+
+@workflow
+async def the_first_of_two() -> str:
+    naps = [asyncio.ensure_future(asyncio.sleep(seconds)) for seconds in (60.0, 3.0)]
+    _, left = await asyncio.wait(naps, return_when=asyncio.FIRST_COMPLETED)
+    for nap in left:
+        nap.cancel()
+    return "slept"
+
+
+def test_a_parked_run_is_woken_by_its_first_timer() -> None:
+    """A run with two timers left memory. Its node looks when the first one is due, and not at its next poll."""
+    with World(config=Config(park_after_s=0.2, poll_s=1000.0, lease_s=60.0)) as world:
+        one = world.process("one")
+        world.run(one.open())
+        run = world.run(one.start(the_first_of_two.using(id="t")))
+        world.loop.run_for(2.5)
+        scheduler = one.node.scheduler
+        assert scheduler is not None
+        assert not scheduler.runs, "it has left memory"
+        assert world.run(run.result(timeout=60)) == "slept"
+        assert world.loop.now < 4.0
+
+
+class Refusing(Faults):
+    """Loses the next call of one kind."""
+
+    verb = ""
+
+    async def reach(self, process: Process, verb: str, writes: bool) -> None:
+        if verb == self.verb:
+            self.verb = ""
+            raise StoreUnreachable("the store is away")
+
+
+@step(depends="moments.shop", retry=Retry(attempts=2, delay=0.05, jitter="none"))
+async def order() -> None:
+    if here.attempt == 1:
+        raise ConnectionError("the shop is closed")
+
+
+@workflow
+async def ordering() -> str:
+    await order()
+    return "ordered"
+
+
+def test_what_an_agent_saw_of_a_dependency_is_reported_when_the_store_is_back() -> None:
+    """The call with which an agent reports failed attempts is lost. It reports them with the next one."""
+    refusing = Refusing()
+    refusing.verb = "observe"
+    with World(faults=refusing, config=Config(lease_s=60.0, poll_s=1.0)) as world:
+        one = world.process("one")
+        world.run(one.open())
+        runs = [world.run(one.start(ordering.using(id=f"o{i}"))) for i in range(3)]
+        for run in runs:
+            world.run(run.result(timeout=60))
+        world.loop.run_for(10.0)
+        assert not refusing.verb, "a call was lost"
+        (counts,) = world.connection.execute("SELECT failed, ok FROM breakers").fetchall()
+        assert counts[0] == 3, counts

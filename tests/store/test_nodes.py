@@ -23,6 +23,7 @@ from tests.store.made import (
     new_run,
     report,
     running_call,
+    say_gone,
     start,
     step,
     wait,
@@ -60,6 +61,15 @@ async def test_an_unknown_or_retired_node_cannot_renew(store: Store) -> None:
     assert await store.nodes.renew("no-such-node", LONG_S) is None
     await store.nodes.retire(B)
     assert await store.nodes.renew(B, LONG_S) is None
+
+
+async def test_a_node_whose_process_is_gone_cannot_renew(store: Store) -> None:
+    """What was said in the store stays true: a renewal that was on its way does not bring the lease back."""
+    await join(store, D)
+    await say_gone(store.url, D)
+    (gone,) = [one for one in await store.nodes.nodes() if one.id == D]
+    assert await store.nodes.renew(D, LONG_S) is None
+    assert [one.lease_until for one in await store.nodes.nodes() if one.id == D] == [gone.lease_until]
 
 
 async def test_a_retired_node_has_nothing(store: Store) -> None:

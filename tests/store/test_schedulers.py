@@ -8,7 +8,7 @@ from holdfast.config import Config
 from holdfast.model import NewSignal, RunState, StepState
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, Start
+from holdfast.store.operations import BeginUndo, Hop, Start
 from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -220,6 +220,21 @@ async def test_an_owner_holds_its_run(store: Store) -> None:
         ("hold", "the code changed")
     ]
     assert await store.schedulers.hold_run("no-such-run", 1, "") is Answer.FENCED
+
+
+async def test_a_run_that_is_held_while_it_undoes_itself_goes_on_undoing(store: Store) -> None:
+    """Its code cannot read what an undo needs. When it is released, it does not run again as if nothing had failed."""
+    run_id = await begin(store, running_call(1))
+    await store.batches.commit(A, [Hop(run_id, 1, undo=BeginUndo("failed", "boom"))])
+    run = await store.reads.run(run_id)
+    assert run is not None
+    assert run.state is RunState.UNDOING
+    held = await store.schedulers.hold_run(run_id, run.fence, "the input of an undo cannot be read")
+    assert held is Answer.ACCEPTED
+    await store.operators.release(run_id, "ann", "")
+    run = await store.reads.run(run_id)
+    assert run is not None
+    assert run.state is RunState.UNDOING
 
 
 async def test_lost_runs_are_those_with_another_owner_or_fence(store: Store) -> None:
