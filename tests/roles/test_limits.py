@@ -371,7 +371,7 @@ async def test_why_a_heavy_step_cannot_begin(store_url: str) -> None:
         await (await hf.start(heavily)).result(60)
         await hf.limits.set("memory", 2)
         run = await hf.start(heavily)
-        await until_waits(run, "for 3 places under memory, which has 2: `holdfast limits set memory 3`")
+        await until_waits(run, "for 3 slots under memory, which has 2: `holdfast limits set memory 3`")
         await hf.limits.set("memory", None)
         assert await run.result(60) == 1
 

@@ -98,7 +98,7 @@ class Owned:
         self.freeing: set[int] = set()
         """The numbers of steps under a limit that have ended here. Their outcomes are not committed yet."""
         self.under: frozenset[str] = frozenset()
-        """The limits that the run is under, or a run above it. Its steps take no second place under these."""
+        """The limits that the run is under, or a run above it. Its steps take no second slot under these."""
         self.undo_n: int | None = None
         """The step of the parent that waits until this run is undone."""
         self.inbox: list[Arrival] = []
