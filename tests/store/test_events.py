@@ -11,7 +11,7 @@ import pytest
 from holdfast.config import DEFAULT
 from holdfast.event_names import Awaited, awaited_of, value_at, wait_name
 from holdfast.model import NewEvent, Trigger
-from holdfast.store.events import Arrival, EventWait, signal_key, write_triggers
+from holdfast.store.events import MISSED_MAX, Arrival, EventWait, signal_key, write_triggers
 from holdfast.store.schedules import DeclaredSet
 from holdfast.store.store import Store
 from holdfast.supervisor.events import EventKeeper
@@ -70,6 +70,15 @@ async def test_a_wait_finds_what_came_before_it_once(store: Store) -> None:
     assert sent.woke == ["r1"]
     assert await store.events.catch_up([EventWait("r1", NAME)]) == 0
     assert await got(store) == [NAME, NAME]
+
+
+async def test_a_wait_finds_more_events_of_one_moment_than_one_look_takes(store: Store) -> None:
+    """One look takes some of them, and the next one goes on with that moment, not after it."""
+    await waiting(store)
+    await store.events.emit([Arrival(event(f"e{i}")) for i in range(MISSED_MAX + 3)], "ann")
+    assert await store.events.catch_up([EventWait("r1", NAME)]) == MISSED_MAX
+    assert await store.events.catch_up([EventWait("r1", NAME)]) == 3
+    assert await store.events.catch_up([EventWait("r1", NAME)]) == 0
 
 
 async def test_an_event_from_before_the_run_does_not_count(store: Store, tamper: Tamper) -> None:
