@@ -292,7 +292,7 @@ def test_a_store_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pat
             store.crash()
             expect(page.locator("#away")).to_contain_text("The store cannot be reached")
             said_s = time.monotonic() - begun
-            expect(page.locator("#pulse")).to_contain_text("Away since")
+            expect(page.locator("#pulse")).to_contain_text("Away for")
             expect(page.get_by_role("heading", name="tent")).to_be_visible()
             expect(page.locator(".head .pill")).to_have_text("running")
             assert page.locator(".head .acts").evaluate("(one) => one.inert") is True

@@ -114,7 +114,9 @@ class Cause(NamedTuple):
     def said(self, words: str) -> str:
         """Return what the journal says: these words, and the act."""
         words = words[:NOTE_MAX_CHARS]
-        return words if self.act is None else f"{words} (act {self.act})".lstrip()
+        if self.act is None:
+            return words
+        return f"{words} (act {self.act})" if words else f"act {self.act}"
 
     @property
     def because(self) -> str:

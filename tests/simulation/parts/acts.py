@@ -66,7 +66,7 @@ def I42_acted_on_once_as_planned(checker: Checker, commit: Commit) -> Iterable[s
         checker.world.sometimes(f"an act: {fate}")
         before, after = touched.get(run_id, (checker.runs.get(run_id),) * 2)
         entries = Counter(
-            row[0] for row in checker.connection.execute(JOURNAL, (run_id, f"%(act {act_id})")).fetchall()
+            row[0] for row in checker.connection.execute(JOURNAL, (run_id, f"%act {act_id}%")).fetchall()
         )
         if fate == "done":
             if before is None or (before.state, before.fence) != (state, planned_fence):

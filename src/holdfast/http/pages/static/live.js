@@ -29,7 +29,7 @@ export function tick() {
   const pulse = document.getElementById("pulse");
   if (pulse) {
     pulse.className = awayAt ? "fail" : isLive && !isGone ? "ok" : "idle";
-    say(pulse.lastElementChild, awayAt ? `Away since ${whole((Date.now() - awayAt) / 1000)}` : isLive && !isGone ? "Live" : `As of ${clock(new Date(seen + offset).toISOString())}`);
+    say(pulse.lastElementChild, awayAt ? `Away for ${whole((Date.now() - awayAt) / 1000)}` : isLive && !isGone ? "Live" : `As of ${clock(new Date(seen + offset).toISOString())}`);
   }
   banner();
 }
@@ -46,7 +46,7 @@ function banner() {
     place.append(strong, rest);
   }
   const from = clock(new Date(seen + offset).toISOString());
-  say(place.firstChild, isGone ? "What this page shows is no longer in the store. " : `The ${awayWhat} cannot be reached since ${whole((Date.now() - awayAt) / 1000)}. `);
+  say(place.firstChild, isGone ? "What this page shows is no longer in the store. " : `The ${awayWhat} cannot be reached, for ${whole((Date.now() - awayAt) / 1000)} now. `);
   say(place.lastChild, isGone
     ? `What ended long ago is pruned, or somebody has removed it. What you see is from ${from}, and nothing can be done with it.`
     : `What you see is from ${from}, and nothing can be changed. Runs go on where they are when it is back; this page tries again by itself.`);
