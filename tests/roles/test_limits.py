@@ -315,7 +315,7 @@ async def careful(number: int) -> int:
 
 
 async def test_a_full_limit_replaces_who_waits_too(store_url: str) -> None:
-    """While the oldest one undoes itself, each start takes the place of the one before it. Only the newest runs."""
+    """While the oldest one undoes itself, each start takes the slot of the one before it. Only the newest runs."""
     async with Holdfast(store_url, config=QUICK) as hf:
         first = await hf.start(careful, 0)
         await until(lambda: at_work["here"] > 0)
@@ -366,7 +366,7 @@ async def test_a_limit_of_nothing_refuses_a_start(store_url: str) -> None:
 
 
 async def test_why_a_heavy_step_cannot_begin(store_url: str) -> None:
-    """A step that takes three places says so when the limit has room for two only, and when its number is too low."""
+    """A step that takes three slots says so when the limit has room for two only, and when its number is too low."""
     async with Holdfast(store_url, config=QUICK) as hf:
         await (await hf.start(heavily)).result(60)
         await hf.limits.set("memory", 2)

@@ -50,7 +50,7 @@ class LimitRow(msgspec.Struct, frozen=True):
     """Why the number moved last."""
     moved_at: float | None
     takes: int
-    """How many places whoever asked about it takes at once."""
+    """How many slots whoever asked about it takes at once."""
 
     @property
     def has_room(self) -> bool:
@@ -219,7 +219,7 @@ class _Full(NamedTuple):
     """The oldest first."""
 
     def in_the_way(self) -> list[str]:
-        """Return the oldest runs whose places the new one takes. Those that are leaving already have none to give."""
+        """Return the oldest runs whose slots the new one takes. Those that are leaving already have none to give."""
         staying = [one for one in self.opened if not one.is_leaving]
         left = min(sum(one.weight for one in staying) + self.takes - self.most, self.takes)
         found = []
@@ -245,8 +245,8 @@ async def _full(session: Session, run: NewRun) -> list[_Full]:
 def _refusal(run: NewRun, limit: _Full) -> str:
     what = f"{bare(limit.name)} has no room for run {run.id!r}"
     if limit.takes > limit.most or not limit.opened:
-        places = "place" if limit.takes == 1 else "places"
-        return f"{what}: it needs {limit.takes} {places}, and the limit's number is {limit.most}: set a higher one"
+        slots = "slot" if limit.takes == 1 else "slots"
+        return f"{what}: it needs {limit.takes} {slots}, and the limit's number is {limit.most}: set a higher one"
     return f"{what}: run {limit.opened[0].id!r} is open: wait for its end, or cancel it"
 
 
