@@ -431,3 +431,23 @@ async def test_an_administrators_isolation_does_not_make_a_count_old(
         assert await claim(beside, 5, B) == []
         await beside.close()
     assert await used(store, queue) == 5
+
+
+@pytest.mark.parametrize("kind", ["limit", "rate"])
+@pytest.mark.parametrize("room", [1, 4])
+async def test_a_limit_that_several_share_is_shared_by_their_weights(
+    store: Store, kind: str, room: int
+) -> None:
+    """An agent has many free places, and the limit has few: what the limit has goes round by the weights."""
+    shared = LimitKey("api", room) if kind == "limit" else LimitKey("api", 1000 * room, per_s=1.0, burst=room)
+    await store.queues.set_fair("bolt", 3, "op", "")
+    owners = {
+        await wait(store, await under(store, shared, fair=fair), 60): fair for fair in ("acme", "bolt")
+    }
+    turns, begun = Turns(), dict.fromkeys(owners.values(), 0)
+    async with asyncio.timeout(60):
+        while sum(begun.values()) < 40:
+            for one in await claim(store, turns=turns):
+                begun[owners[one.run_id]] += 1
+                await store.batches.commit(A, [report_of(one)])
+    assert abs(3 * begun["acme"] - begun["bolt"]) <= 8, begun

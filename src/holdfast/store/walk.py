@@ -18,8 +18,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.store.shortage import Shortage, Wish, too_little
+
 KEYS = 20
-"""How many pairs of lane and queue one step of the walk looks at."""
+"""How many pairs of lane and queue one step of the walk looks at. While several share a limit that has too little for them,
+it looks at all that a claim may look at, because those that share it must be seen together."""
 PASSED_MAX = 200
 """How many pairs a claim looks at in all. The next claim goes on from there."""
 PASSES_MAX = 4
@@ -60,6 +63,10 @@ class Turns:
         """True if the last claim passed over a limit because another claim had it locked."""
         self.is_full = False
         """True if the last claim passed over a limit that had no room."""
+        self.shortage = Shortage()
+        """Who has had how much of the limits that have too little for those who share them."""
+        self.is_short = False
+        """True if there was such a limit at the last claim."""
 
     @contextmanager
     def for_the_aged(self, age_s: float) -> Iterator[None]:
@@ -75,13 +82,14 @@ class Turns:
         """Return turns for a claim that others may be made beside: it goes on from the same places, and notes for itself
         what it sees."""
         other = Turns()
-        other.cursors = self.cursors
+        other.cursors, other.shortage, other.is_short = self.cursors, self.shortage, self.is_short
         return other
 
     def copied(self) -> Turns:
         """Return the same for a look, which must not change anything."""
         other = Turns()
         other.cursors, other.aged, other.age_s = dict(self.cursors), self.aged, self.age_s
+        other.shortage, other.is_short = self.shortage.copied(), self.is_short
         return other
 
     def learn(self, look: Turns) -> None:
@@ -111,6 +119,15 @@ class Pair(msgspec.Struct):
     limits: list[tuple[int, int]]
     """(id, how much of it one takes) of the limits that everything in this queue is under."""
     rates: list[int]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.lane, self.queue
+
+    @property
+    def uses(self) -> list[tuple[int, int]]:
+        """(id, how much of it one takes) of all limits and rates."""
+        return [*self.limits, *((one, 1) for one in self.rates)] if self.rates else self.limits
 
     @classmethod
     def of(cls, row: Row) -> Pair:
@@ -168,11 +185,14 @@ async def walk(walker: Walker, turns: Turns, places: int) -> list[Row]:
         turns.aged += 1
         order = [*order[1:][first:], *order[1:][:first]]
     taken: list[Row] = []
+    is_short = False
     for priority in order:
         if len(taken) >= places:
             break
         level = _Level(walker, turns, priority, sorted(levels[priority]), age_s)
         taken += await level.take(places - len(taken))
+        is_short = is_short or level.is_short
+    turns.is_short = is_short
     return taken
 
 
@@ -188,19 +208,20 @@ class _Level:
         self.spent: dict[int, int] = {}
         self.adaptive: set[int] = set()
         """Those of the limits whose number moves."""
+        self.is_short = False
 
     async def take(self, places: int) -> list[Row]:
         taken: list[Row] = []
         seen: set[tuple[int, int]] = set()
         cursor = self.turns.cursors.get(self.priority)
         while len(taken) < places and len(seen) < PASSED_MAX:
-            keys = min(KEYS, places - len(taken) + 3)
+            keys = PASSED_MAX if self.turns.is_short else min(KEYS, places - len(taken) + 3)
             rows = await self.walker.queues(self.priority, ring(self.lanes, cursor), keys)
             pairs = [Pair.of(row) for row in rows]
-            fresh = [pair for pair in pairs if (pair.lane, pair.queue) not in seen]
+            fresh = [pair for pair in pairs if pair.place not in seen]
             if not fresh:
                 break
-            seen.update((pair.lane, pair.queue) for pair in fresh)
+            seen.update(pair.place for pair in fresh)
             is_all = len(rows) < keys
             taken += await self._share_out(fresh, places - len(taken), cursor, is_all)
             cursor = self.turns.cursors.get(self.priority)
@@ -225,18 +246,13 @@ class _Level:
         self.turns.cursors[self.priority] = Cursor(at.lane, at.queue, next_used)
         taken: list[Row] = []
         for _ in range(PASSES_MAX):
-            wanted = [
-                (pair, min(quota, self._room(pair)))
-                for pair, quota in zip(pairs, quotas, strict=True)
-                if quota
-            ]
-            asked = await self._ask([(pair, quota) for pair, quota in wanted if quota > 0])
+            wanted, asked = await self._ask(pairs, quotas)
             taken += [row for rows in asked.values() for row in rows]
             # Who got all that it asked for may have more.
             pairs = [
                 pair
                 for pair, quota in wanted
-                if quota > 0 and len(asked[pair.lane, pair.queue]) == quota and self._room(pair) > 0
+                if quota > 0 and len(asked[pair.place]) == quota and self._room(pair) > 0
             ] + [
                 pair for pair, quota in zip(pairs, quotas, strict=True) if not quota and self._room(pair) > 0
             ]
@@ -247,59 +263,60 @@ class _Level:
             quotas, _, _ = shares([pair.weight for pair in pairs], places_left, 0)
         return taken
 
-    async def _ask(self, wanted: list[tuple[Pair, int]]) -> dict[tuple[int, int], list[Row]]:
-        """Take so much from each of these pairs. Pairs that share a limit are asked for no more than it has left."""
-        found: dict[tuple[int, int], list[Row]] = {(pair.lane, pair.queue): [] for pair, _ in wanted}
-        asked: list[tuple[int, int, int]] = []
-        for pair, quota in wanted:
-            room = min(quota, self._room(pair))
-            if room > 0:
-                self._use(pair, room)
-                asked.append((pair.lane, pair.queue, room))
+    async def _ask(
+        self, pairs: Sequence[Pair], quotas: Sequence[int]
+    ) -> tuple[list[tuple[Pair, int]], dict[tuple[int, int], list[Row]]]:
+        """Take so much from each of these pairs, and no more than their limits have left. Return how much each that has a
+        quota was asked for, and what was found."""
+        wishes = [
+            Wish(pair.place, pair.weight, quota, self._room(pair), pair.uses)
+            for pair, quota in zip(pairs, quotas, strict=True)
+        ]
+        short = too_little(wishes, {one: room.left for one, room in self.rooms.items()})
+        self.is_short = self.is_short or bool(short)
+        numbers, by = self.turns.shortage.deal(wishes, short)
+        wanted = [(pair, number) for pair, quota, number in zip(pairs, quotas, numbers, strict=True) if quota]
+        found: dict[tuple[int, int], list[Row]] = {pair.place: [] for pair, _ in wanted}
+        asked = [(pair, number) for pair, number in wanted if number > 0]
+        for pair, number in asked:
+            self._use(pair, number)
         if asked:
-            for lane, queue, row in await self.walker.take(self.priority, asked, self.age_s):
+            ask = [(*pair.place, number) for pair, number in asked]
+            for lane, queue, row in await self.walker.take(self.priority, ask, self.age_s):
                 found[lane, queue].append(row)
         if self.adaptive:
             self._adapt(wanted, found)
-        rooms = {(lane, queue): room for lane, queue, room in asked}
-        for pair, _ in wanted:
-            place = (pair.lane, pair.queue)
-            number = len(found[place])
-            self._use(pair, number - rooms.get(place, 0))  # what it did not need is free again
+        for pair, number in asked:
+            got = len(found[pair.place])
+            self._use(pair, got - number)  # what it did not need is free again
             before, _ = self.turns.took.get(pair.queue, (0, 1))
-            self.turns.took[pair.queue] = before + number, pair.weight
-        return found
+            self.turns.took[pair.queue] = before + got, pair.weight
+        for limit, those in by.items():
+            dealt = [wishes[at] for at in those]
+            self.turns.shortage.add(
+                limit, [(wish.place, wish.weight, len(found.get(wish.place, ()))) for wish in dealt]
+            )
+        return wanted, found
 
     def _adapt(self, wanted: list[tuple[Pair, int]], found: dict[tuple[int, int], list[Row]]) -> None:
         for pair, _ in wanted:
             limits = tuple(one for one, _ in pair.limits if one in self.adaptive)
             if limits:
-                place = (pair.lane, pair.queue)
-                found[place] = [self.walker.adapted(row, limits) for row in found[place]]
+                found[pair.place] = [self.walker.adapted(row, limits) for row in found[pair.place]]
 
     def _use(self, pair: Pair, number: int) -> None:
-        for one, cost in pair.limits:
+        for one, cost in pair.uses:
             self.rooms[one].left -= number * cost
         for one in pair.rates:
-            self.rooms[one].left -= number
             self.spent[one] = self.spent.get(one, 0) + number
 
     def _room(self, pair: Pair) -> int:
         """Return how many more of this pair may begin now."""
-        return min(
-            [
-                LAST,
-                *(self.rooms[one].left // cost for one, cost in pair.limits),
-                *(self.rooms[one].left for one in pair.rates),
-            ]
-        )
+        return min([LAST, *(self.rooms[one].left // cost for one, cost in pair.uses)])
 
     async def _learn_rooms(self, pairs: Sequence[Pair]) -> None:
         """Lock the limits of these pairs, and then read how much they have left."""
-        ids = {one for pair in pairs for one, _ in pair.limits} | {
-            one for pair in pairs for one in pair.rates
-        }
-        ids -= self.rooms.keys()
+        ids = {one for pair in pairs for one, _ in pair.uses} - self.rooms.keys()
         if not ids:
             return
         got = await self.walker.lock(sorted(ids))
@@ -375,4 +392,4 @@ def ring(lanes: Sequence[int], cursor: Cursor | None) -> list[Segment]:
 
 
 def _is_at(pair: Pair, cursor: Cursor) -> bool:
-    return (pair.lane, pair.queue) == (cursor.lane, cursor.queue)
+    return pair.place == (cursor.lane, cursor.queue)

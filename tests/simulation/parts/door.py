@@ -627,14 +627,9 @@ def secrets_are_not_checked(stack: ExitStack) -> None:
 
 
 @mutant("the namespace comes from the token", within=60, part="door")
-def the_namespace_comes_from_the_body(stack: ExitStack) -> None:
+def every_agent_works_in_default(stack: ExitStack) -> None:
     real = door_agents._stored_offers
-    code(
-        stack,
-        door_agents,
-        "_stored_offers",
-        lambda given, namespace: real(given, given.about.get("namespace", namespace)),
-    )
+    code(stack, door_agents, "_stored_offers", lambda given, _: real(given, DEFAULT_NAMESPACE))
 
 
 @mutant("an agent speaks with the token it came by", within=60, part="door")
