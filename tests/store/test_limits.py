@@ -441,9 +441,7 @@ async def test_a_limit_that_several_share_is_shared_by_their_weights(
     """An agent has many free places, and the limit has few: what the limit has goes round by the weights."""
     shared = LimitKey("api", room) if kind == "limit" else LimitKey("api", 1000 * room, per_s=1.0, burst=room)
     await store.queues.set_fair("bolt", 3, "op", "")
-    owners = {
-        await wait(store, await under(store, shared, fair=fair), 60): fair for fair in ("acme", "bolt")
-    }
+    owners = {await wait(store, await under(store, shared, fair=fair), 60): fair for fair in ("acme", "bolt")}
     turns, begun = Turns(), dict.fromkeys(owners.values(), 0)
     async with asyncio.timeout(60):
         while sum(begun.values()) < 40:
@@ -451,3 +449,32 @@ async def test_a_limit_that_several_share_is_shared_by_their_weights(
                 begun[owners[one.run_id]] += 1
                 await store.batches.commit(A, [report_of(one)])
     assert abs(3 * begun["acme"] - begun["bolt"]) <= 8, begun
+
+
+async def test_nobody_of_many_waits_for_more_than_his_turn(store: Store) -> None:
+    """There are more who share the limit than one look of a claim sees."""
+    many, shared = 45, LimitKey("api", 2)
+    owners = {
+        await wait(store, await under(store, shared, fair=f"customer-{one}"), 5): one for one in range(many)
+    }
+    turns, begun = Turns(), dict.fromkeys(owners.values(), 0)
+    async with asyncio.timeout(60):
+        while sum(begun.values()) < 3 * many:
+            for one in await claim(store, turns=turns):
+                begun[owners[one.run_id]] += 1
+                await store.batches.commit(A, [report_of(one)])
+    assert max(begun.values()) - min(begun.values()) <= 2, begun
+
+
+async def test_a_limit_that_several_share_takes_no_places_from_others(store: Store) -> None:
+    """Whoever is under no limit gets all the places that the limit leaves."""
+    shared = LimitKey("api", 1)
+    for fair in ("acme", "bolt"):
+        await wait(store, await under(store, shared, fair=fair), 60)
+    free = await wait(store, await under(store, fair="coil"), 60)
+    turns = Turns()
+    for _ in range(2):
+        got = await claim(store, 20, turns=turns)
+        assert len(got) == 20
+        assert sum(one.run_id != free for one in got) == 1
+        await store.batches.commit(A, [report_of(one) for one in got])
