@@ -320,7 +320,7 @@ def test_a_disk_that_fills_up_in_the_middle_loses_nothing(lite: Cli) -> None:
     (lite.folder / "small").mkdir()
     run = f"{HOLDFAST} run grows.py --id g --json"
     script = f"""
-        mount -t tmpfs -o size=2000k none small
+        mount -t tmpfs -o size=4000k none small
         {run}; echo "code $?"
         {HOLDFAST} show g --json
         mount -o remount,size=40m small
