@@ -14,6 +14,7 @@ from holdfast.queues import LimitKey, QueueKey
 from holdfast.wire.paths import path_of
 from holdfast.workflow.limits import Limits
 from tests.http.conftest import Asked, asking, bearer, made_token
+from tests.store.made import A, begin, call, join, new_run, number_lane
 
 THEIRS = "acme//shop.charge"
 GROUP = {"name": "g", "steps": ["shop.charge"], "places": 5}
@@ -52,6 +53,21 @@ async def test_an_agent_says_nothing_about_what_is_in_another_namespace(store_ur
         assert (
             await asked.post(beat, {"seen": [{"name": "stripe", "ok": 1, "failed": 0}]}, headers=headers)
         ).is_success
+
+
+async def test_an_agent_does_not_learn_what_runs_in_another_namespace(store_url: str) -> None:
+    """Of a step that runs there it gets the same answer as of one that does not exist."""
+    async with asking(store_url) as asked:
+        store = asked.hf.store
+        await join(store)
+        lane = await number_lane(store, THEIRS)
+        await begin(store, call(1, lane=lane), run=new_run("acme//pay"))
+        (step,) = await store.agents.claim_steps(A, [lane], 5)
+        headers = bearer(await made_token(asked.hf, "agent", "default"))
+        made = await asked.post("/v1/agents", {"groups": [GROUP]}, headers=headers)
+        has = [[step.run_id, step.n, step.fence], ["acme//none", 1, 1]]
+        beaten = await asked.post(f"/v1/agents/{made.json()['agent']}/beat", {"has": has}, headers=headers)
+        assert beaten.json()["stop"] == [[run, n] for run, n, _ in has]
 
 
 @pytest.mark.parametrize(

@@ -504,7 +504,10 @@ async def beat(call: Call) -> Given:
         with contextlib.suppress(StoreError):
             counted = [(_stored_duration(agent, name), at, times) for name, at, times in given.durations]
             await hf.store.durations.add_durations(counted)
-    lost = await hf.store.agents.lost_steps(given.has) if given.has else []
+    # Of what is in another namespace it learns nothing: it has none of that.
+    own = [ref for ref in given.has if namespace_of(ref[0]) == agent.namespace]
+    lost = [(run_id, n) for run_id, n, _ in given.has if namespace_of(run_id) != agent.namespace]
+    lost += await hf.store.agents.lost_steps(own) if own else []
     lost_twins = await hf.store.twins.lost_twins(agent.id, given.twins) if given.twins else []
     gates = await _gates(call, agent, given.gates) if given.gates else None
     return Given(Beaten(now=now, renewed=True, stop=lost, stop_twins=lost_twins, gates=gates))
