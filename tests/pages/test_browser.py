@@ -287,7 +287,7 @@ def test_a_refusal_is_said_in_the_dialog_and_nothing_typed_is_lost(window: Windo
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("From").fill("no-such-step")
     dialog.get_by_role("button", name="Start the fork").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("nothing of this name")
+    expect(dialog.get_by_role("alert")).to_contain_text("has no step 'no-such-step'")
     assert dialog.get_by_label("From").input_value() == "no-such-step"
     window.said.clear()  # the browser itself logs that a request was refused
 
