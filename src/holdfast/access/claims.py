@@ -49,7 +49,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     issuer: str
     audience: str
     grants: tuple[Grant, ...]
-    """The first that fits decides. Whom none fits is nobody here."""
+    """The first that fits decides. A token that fits none of them is not good here."""
     keys_url: str | None = None
     """Where the issuer's keys are. Without it, the issuer is asked."""
     name: str = "preferred_username"

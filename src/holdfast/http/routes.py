@@ -169,7 +169,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/fair", Act.READ, "List fair keys and their weights, by name", limits.fairs, answers.FairKeys,
           query=limits.FairQuery),
     Route("POST", "/v1/fair", Act.STEER, "Set the weight of a fair key", limits.set_fair, answers.FairKey, requests.SetFair),
-    Route("GET", "/v1/views", Act.READ, "List one's own views: lists of runs that have a name", own_views.views, viewed.Views),
+    Route("GET", "/v1/views", Act.READ, "List your own views: lists of runs that have a name", own_views.views, viewed.Views),
     Route("POST", "/v1/views", Act.READ, "Give a list of runs a name, for oneself", own_views.save, viewed.View, viewed.SaveView),
     Route("POST", "/v1/views/{view}/remove", Act.READ, "Remove one of one's own views", own_views.remove, answers.Removed,
           requests.Nothing),
