@@ -26,10 +26,13 @@ STRIDE = 30
 """How many postings and ends of runs there are between two kills, at most."""
 
 
-def up(url: str) -> Forked:
+def up(url: str, said: Path) -> Forked:
+    """Start a process. What it says is added to this file."""
     words = [HOLDFAST, "up", str(bank.__file__), "--store", url]
-    nowhere = subprocess.DEVNULL
-    return Forked(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    with said.open("a") as to:
+        return Forked(
+            words, stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def kill(process: Forked) -> None:
@@ -53,27 +56,30 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
     the ledgers is what it was, and each run's two postings are both there or both reversed, as its state says."""
     dice, folder = random.Random(SEED), str(tmp_path)
     bank.open_banks(folder)
-    kills = 0
+    kills, ended, said = 0, 0, tmp_path / "said.txt"
     async with Holdfast(store_url, roles=[]) as hf:
         ids = [f"t{i}" for i in range(TRANSFERS)]
         for start in range(0, TRANSFERS, 100):
             await asyncio.gather(
                 *(hf.start(bank.transfer.using(id=run_id), folder, 1) for run_id in ids[start : start + 100])
             )
-        fleet = [up(store_url), up(store_url)]
+        fleet = [up(store_url, said), up(store_url, said)]
         try:
             async with asyncio.timeout(100 + 2 * TRANSFERS):
-                ended, next_kill = 0, dice.randint(1, STRIDE)
+                next_kill = dice.randint(1, STRIDE)
                 while ended < TRANSFERS:
                     await asyncio.sleep(dice.uniform(0.0, 0.05))
                     states = await hf.store.reads.runs_by_state()
                     ended = sum(states.get(state, 0) for state in RUN_ENDED)
+                    assert [one.poll() for one in fleet] == [None, None], said.read_text()
                     if (progress := ended + postings(folder)) >= next_kill and ended < TRANSFERS:
                         victim = dice.randrange(len(fleet))
                         kill(fleet[victim])
                         kills += 1
-                        fleet[victim] = up(store_url)
+                        fleet[victim] = up(store_url, said)
                         next_kill = progress + dice.randint(1, STRIDE)
+        except TimeoutError:
+            raise AssertionError(f"{ended} of {TRANSFERS} have ended\n{said.read_text()}") from None
         finally:
             for process in fleet:
                 kill(process)

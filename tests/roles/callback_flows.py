@@ -141,7 +141,7 @@ async def pays_in_a_saga(card: str) -> str:
 @workflow
 async def gives_up(card: str) -> str:
     try:
-        async with asyncio.timeout(0.3):
+        async with asyncio.timeout(2.0):
             await charge(card)
     except TimeoutError:
         return "gave up"
