@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
@@ -523,8 +524,9 @@ async def test_a_checkpoint_that_the_code_cannot_read_holds_the_run(app: App, st
         assert step.spent == 1
 
 
-async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url: str) -> None:
-    """Its rows say what to undo. The code that does not fit is not needed."""
+@asynccontextmanager
+async def held_by_a_deploy(app: App, store_url: str) -> AsyncIterator[Holdfast]:
+    """Deploy code that does not fit run `o`, which has done something and is held now."""
     async with opened(store_url) as hf:
         await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
         await waits_for(hf.run("o"), "paid")
@@ -532,6 +534,12 @@ async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url:
     async with opened(store_url) as hf:
         await woken(hf.run("o"))
         await is_in(hf.run("o"), RunState.HELD)
+        yield hf
+
+
+async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url: str) -> None:
+    """Its rows say what to undo. The code that does not fit is not needed."""
+    async with held_by_a_deploy(app, store_url) as hf:
         await hf.run("o").cancel()
         await is_in(hf.run("o"), RunState.CANCELLED)
         assert [(name, broken) for name, _, broken in await hf.store.reads.doctor() if broken] == []
@@ -543,13 +551,7 @@ async def test_a_node_keeps_a_run_until_its_cancel_without_code_is_written(
 ) -> None:
     """The node compares what it has with the store before it writes the cancel. The run is not in memory then, and the
     node knows of it all the same."""
-    async with opened(store_url) as hf:
-        await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
-        await waits_for(hf.run("o"), "paid")
-    app.deploy(('note: str = "gift") -> str', "note: str, colour: int) -> str"))
-    async with opened(store_url) as hf:
-        await woken(hf.run("o"))
-        await is_in(hf.run("o"), RunState.HELD)
+    async with held_by_a_deploy(app, store_url) as hf:
 
         class Doubt(logging.Filter):
             """Makes the node compare what it has with the store at the moment in which it cancels the run."""

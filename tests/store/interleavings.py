@@ -1515,8 +1515,7 @@ async def expire_deliveries(store: Store, node: str) -> Any:
     return await store.alerts.expire_deliveries(EPOCH, LONG_S)
 
 
-@operation(LEAVES)
-async def prune(store: Store, node: str) -> Any:
+async def _prune(store: Store, rows_max: int) -> Any:
     return await store.retention.prune(
         EPOCH,
         actor="supervisor",
@@ -1524,21 +1523,18 @@ async def prune(store: Store, node: str) -> Any:
         before=late(),
         after=(0.0, ""),
         runs_max=100,
-        rows_max=1000,
+        rows_max=rows_max,
     )
+
+
+@operation(LEAVES)
+async def prune(store: Store, node: str) -> Any:
+    return await _prune(store, 1000)
 
 
 @operation(LEAVES)
 async def prune_a_part(store: Store, node: str) -> Any:
-    return await store.retention.prune(
-        EPOCH,
-        actor="supervisor",
-        state="succeeded",
-        before=late(),
-        after=(0.0, ""),
-        runs_max=100,
-        rows_max=1,
-    )
+    return await _prune(store, 1)
 
 
 @operation()
