@@ -3,8 +3,8 @@ PYTHON ?= python3
 UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
-# Tests wait for half of their time: two cores are busy with four processes.
-PROCESSES ?= 4
+# Tests wait for most of their time: two cores are busy with six processes.
+PROCESSES ?= 6
 # The tests start thousands of processes: each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -1,9 +1,10 @@
-"""What 1,000 idle remote agents cost a server, and how soon they are back after it was killed.
+"""What 1,000 idle remote agents cost a server, how soon they are back after it was killed, and whether the steps that were
+running then are lost.
 
 .venv/bin/python bench/idle_agents.py [AGENTS] [STORE]
 
 Each agent keeps a claim and a stream open, as a real one does. They are made of bare sockets, in this process, so that
-their own cost is not the server's. The server is a process of its own.
+their own cost is not the server's. The server and the scheduler are processes of their own.
 """
 
 from __future__ import annotations
@@ -19,20 +20,38 @@ import tempfile
 import time
 from pathlib import Path
 
+from holdfast import Holdfast, step, workflow
+
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 WATCH_S = 20.0
 WAIT_S = 20.0
+RUNNING = 50
+"""How many steps run at agents when the server is killed."""
+
+
+@step(name="bench.nothing", elsewhere=True)
+async def nothing() -> int:
+    raise NotImplementedError
+
+
+@workflow(name="bench.one")
+async def one() -> int:
+    return await nothing()
+
+
+def started(store: str, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [HOLDFAST, *words],
+        env={**os.environ, "HOLDFAST_STORE": store},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 class Server:
     def __init__(self, store: str, port: int) -> None:
         self.port = port
-        self.process = subprocess.Popen(
-            [HOLDFAST, "server", "--port", str(port)],
-            env={**os.environ, "HOLDFAST_STORE": store},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self.process = started(store, "server", "--port", str(port))
 
     async def up(self) -> None:
         while True:
@@ -67,6 +86,11 @@ async def ask(port: int, verb: str, path: str, body: object = None) -> tuple[int
 
 
 class Agent:
+    may_end: asyncio.Event
+    """When steps end. Until then they run."""
+    running = 0
+    """How many steps run."""
+
     def __init__(self, port: int, back: dict[Agent, float]) -> None:
         self._port, self._back = port, back
         self._turn, self._id = 0, ""
@@ -89,13 +113,32 @@ class Agent:
             body = {"turn": self._turn, "free": {"g": 1}, "wait_s": WAIT_S, "has": []}
             try:
                 self._back[self] = time.monotonic()
-                status, _ = await ask(self._port, "POST", f"/v1/agents/{self._id}/claim", body)
-                if status == 200:
-                    continue
-                raise SystemExit(f"a claim got {status}")
+                status, text = await ask(self._port, "POST", f"/v1/agents/{self._id}/claim", body)
             except OSError:
                 self._back.pop(self, None)
                 await asyncio.sleep(random.random() * 2)
+                continue
+            if status != 200:
+                raise SystemExit(f"a claim got {status}")
+            for claimed in json.loads(text)["steps"]:
+                await self._execute(claimed)
+
+    async def _execute(self, claimed: dict[str, object]) -> None:
+        """Execute a step until it may end, and report it until there is an answer. While it runs, nothing is claimed."""
+        Agent.running += 1
+        self._back.pop(self, None)
+        await self.may_end.wait()
+        said = {name: claimed[name] for name in ("run", "n", "fence", "secret")}
+        body = {"reports": [{**said, "verb": "succeed", "output": 1}]}
+        while True:
+            try:
+                status, text = await ask(self._port, "POST", f"/v1/agents/{self._id}/report", body)
+            except OSError:
+                await asyncio.sleep(random.random() * 2)
+                continue
+            if status != 200 or json.loads(text)["answers"][0] not in {"accepted", "duplicate"}:
+                raise SystemExit(f"a report got {status}: {text.decode()}")
+            return
 
     async def _stream(self) -> None:
         while True:
@@ -114,6 +157,7 @@ async def main(number: int, store: str) -> None:
     port = random.randint(20_000, 60_000)
     server = Server(store, port)
     await server.up()
+    Agent.may_end = asyncio.Event()
     back: dict[Agent, float] = {}
     """When each agent sent the claim that waits now."""
     tasks = [asyncio.create_task(Agent(port, back).run()) for _ in range(number)]
@@ -124,6 +168,27 @@ async def main(number: int, store: str) -> None:
     await asyncio.sleep(WATCH_S)
     share = (server.cpu_s() - cpu_s) / (time.monotonic() - began)
     print(f"{number:,} idle agents: {share:.1%} of a core, {server.memory_mb():.0f} MB")
+    scheduler = started(store, "scheduler", str(Path(__file__).resolve()))
+    async with Holdfast(store, roles=()) as hf:
+        runs = [await hf.start(one) for _ in range(RUNNING)]
+        while Agent.running < RUNNING:
+            await asyncio.sleep(0.02)
+        server = await killed(server, store, number - RUNNING, back)
+        Agent.may_end.set()
+        results = [await run.result(timeout=60) for run in runs]
+        rows = [row for run in runs for row in await hf.store.reads.steps(run.id)]
+    spent = sum(row.losses > 0 or row.attempt - row.excused != 1 for row in rows)
+    print(f"steps that ran meanwhile: {len(results)} succeeded, {spent} spent an attempt more")
+    for task in tasks:
+        task.cancel()
+    for process in (scheduler, server.process):
+        process.kill()
+        process.wait()
+
+
+async def killed(server: Server, store: str, number: int, back: dict[Agent, float]) -> Server:
+    """Kill the server, start another one, and wait until so many claims are open again. Return the other one."""
+    port = server.port
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
     killed_at = time.monotonic()
@@ -135,9 +200,7 @@ async def main(number: int, store: str) -> None:
         count = sum(at > killed_at for at in back.values())
     took_s = time.monotonic() - up_at
     print(f"after a kill: {count:,} claims are back {took_s:.1f} s after the next server is up")
-    for task in tasks:
-        task.cancel()
-    server.process.kill()
+    return server
 
 
 if __name__ == "__main__":

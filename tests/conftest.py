@@ -58,7 +58,8 @@ LONG = re.compile(
     | tests/roles/test_(bugs|maps|markers|saga_children)\.py::test_a.*crash.*\[postgres
     | tests/roles/test_fork\.py::test_a_fork_survives_a_crash.*\[postgres
     | tests/roles/test_started\.py::test_exactly_one_run.*\[postgres
-    | tests/remote/test_commands\.py::.*\[postgres
+    | tests/remote/test_(commands|same_claims)\.py::.*\[postgres
+    | tests/remote/test_(agents|client)\.py::test_faults_on_the_way.*\[postgres
     | tests/roles/test_retry\.py::test_a_crash_anywhere_in_a_retry.*\[postgres
     | tests/roles/test_quarantine\.py::test_(a_crash_anywhere|an_undo|a_step_that_kills.*(segv|exit)).*\[postgres
     | tests/roles/test_leavings\.py::.*\[postgres

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-MAX_CONNECTIONS = 200
+MAX_CONNECTIONS = 300
 STOP_WAIT_S = 10.0
 
 

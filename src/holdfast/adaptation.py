@@ -25,21 +25,21 @@ FIRST_PART = 10
 ATTEMPTS_MIN = 10
 """How many attempts a window has at least, and not fewer than the number itself."""
 WINDOW_MAX_S = 60.0
-"""A window that has too few attempts after this time is begun anew, unless attempts take so long."""
+"""A window that has too few attempts after this time is begun anew, unless attempts take that long."""
 TOLERANCE = 1.1
 """Attempts that take this much of what is usual are as usual."""
 FAILED_MIN, FAILED_SHARE = 2, 0.1
-"""So many failed attempts, and such a part of all, say that the dependency is overloaded."""
+"""This many failed attempts, if they are also this share of all, say that the dependency is overloaded."""
 FALL = 0.7
 """What is left of the number after that, and while it is tried out whether fewer are faster."""
 LATE_S = 1.0
 """How late agents report how attempts went."""
 WARY = 20
-"""For so many windows the number stays below one at which attempts failed."""
+"""For this many windows the number stays below one at which attempts failed."""
 TRIED_EVERY, TRIED_EVERY_SLOW = 40, 6
-"""After so many windows it is tried out whether fewer are faster: seldom, or soon if attempts are slow."""
+"""After this many windows, the leader tries whether fewer at once are faster: seldom, or soon if attempts are slow."""
 SLOW = 1.5
-"""Attempts are slow that take this much of what is usual."""
+"""Attempts that take this much of what is usual are slow."""
 FASTER = 0.85
 """Fewer are faster if attempts take no more than this part of the time."""
 LEARNED = 0.1
@@ -62,7 +62,7 @@ class LimitLook(NamedTuple):
     ok: int
     failed: int
     seconds: float
-    """How long the attempts took that succeeded."""
+    """How long the attempts that succeeded took."""
     used: int
     """How much of it is in use."""
 
@@ -71,7 +71,7 @@ class Watch(msgspec.Struct, frozen=True):
     """What the leader remembers of a limit from look to look. A new leader begins without it, which costs a window."""
 
     since: float
-    """When the window begins. Before that, attempts end that began under another number."""
+    """When the window begins. Attempts that end before that began under another number."""
     most: int
     ok: int
     failed: int
@@ -126,8 +126,8 @@ def look_at(row: LimitLook, watch: Watch | None, now: float) -> tuple[Watch, Mov
 
 
 def _waits_s(row: LimitLook, most: int, took_s: float) -> float:
-    """Return how long attempts go on to end that began under another number. After a fall, what agents have not reported yet
-    counts, too: it would let the number fall twice for the same trouble."""
+    """Return for how long attempts that began under another number still go on. After a fall, what agents have not
+    reported yet counts, too: it would let the number fall twice for the same trouble."""
     if most == row.most:
         return 0.0
     return took_s if most > row.most else took_s + LATE_S

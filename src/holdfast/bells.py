@@ -32,7 +32,9 @@ class Bells:
 
     def ring(self, bell: Bell) -> None:
         """Wake this process's loops at once, and other processes soon."""
-        self.ring_here(bell)
+        self._events[bell].set()
+        if self._followers:
+            self._ring_followers(bell)
         if bell not in self._outside:
             self._outside.add(bell)
             self._ring_outside.set()
@@ -41,8 +43,11 @@ class Bells:
         """Wake this process's loops."""
         self._events[bell].set()
         if self._followers:
-            for event in self._followers.get(bell, ()):
-                event.set()
+            self._ring_followers(bell)
+
+    def _ring_followers(self, bell: Bell) -> None:
+        for event in self._followers.get(bell, ()):
+            event.set()
 
     def follow(self, bell: Bell) -> asyncio.Event:
         """Return an event of the caller's own, which is set whenever the bell rings."""

@@ -66,7 +66,7 @@ class BreakerLook(NamedTuple):
 
     breaker: Breaker
     in_flight: int
-    """How many of its steps run that began in this round."""
+    """How many of its running steps began in this round."""
     waiting: bool
     """True if any of its steps is ready and due."""
 

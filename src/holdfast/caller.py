@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,6 +30,9 @@ from holdfast.store.queues import QueueNumbers
 from holdfast.store.store import Store
 from holdfast.store.writer import Writer
 from holdfast.traces import spans_for
+
+if TYPE_CHECKING:
+    from holdfast.spans import Spans
 
 log = logging.getLogger("holdfast.node")
 
@@ -52,9 +55,11 @@ class Caller:
         self.gone: StoreGone | None = None
         """Set when the store no longer exists. Then this caller has stopped for good."""
         self.started = False
+        self.only: set[str] | None = None
+        """If this process works only on some runs, these. It adds those that it starts."""
         self._writing: asyncio.Task[None] | None = None
         self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
-        self._update_watchers: dict[int, list[asyncio.Future[UpdateEnd]]] = {}
+        self.update_watchers: dict[int, list[asyncio.Future[UpdateEnd]]] = {}
         """Who waits for the answer to an update, by the id of its row."""
         self._look = asyncio.Event()
         """Set when a watched run may have ended, or an update may have been answered."""
@@ -96,7 +101,7 @@ class Caller:
 
     def _cancel_watchers(self) -> None:
         """End all waits for the end of a run or the answer to an update, because this process stops."""
-        for waiting in (self._watchers, self._update_watchers):
+        for waiting in (self._watchers, self.update_watchers):
             for watchers in waiting.values():
                 for watcher in watchers:
                     watcher.cancel()
@@ -104,7 +109,7 @@ class Caller:
     def take_over(self, other: Caller) -> None:
         """Take over everybody who waits at a caller that has stopped, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
-        self._update_watchers, other._update_watchers = other._update_watchers, {}
+        self.update_watchers, other.update_watchers = other.update_watchers, {}
         self._starting = other._starting
         if self._starting:
             self._is_checking_starts = True
@@ -142,7 +147,10 @@ class Caller:
     async def start_run(self, run: NewRun) -> Answer:
         """Start a run: here, with its first steps in the same commit, if that is possible. Otherwise a scheduler claims
         it."""
-        run = await self.queued(run)
+        if self.only is not None:
+            self.only.add(run.id)
+        if run.fair is not None or run.limits:
+            run = await self.queued(run)
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def then(answer: Any) -> None:
@@ -170,19 +178,24 @@ class Caller:
             run, queue=msgspec.structs.replace(queue, under=under(run.limits) if run.limits else ())
         )
 
-    async def start_or_find(self, run: NewRun) -> tuple[Answer, str]:
-        """Start a run, and return its id. If a limit has no room for it and says that the start is skipped, return the id
-        of the open run."""
-        if self.spans is not None:
-            with self.spans.starting(run) as traced:
-                return await self._start_or_find(traced)
-        return await self._start_or_find(run)
+    def start_or_find(self, run: NewRun) -> Coroutine[Any, Any, tuple[Answer, str]]:
+        """Start a run, and return its id. If another run takes this start, or is open where a limit has no room and says
+        that the start is skipped, return that run's id."""
+        return self._start_or_find(run) if self.spans is None else self._start_traced(self.spans, run)
+
+    async def _start_traced(self, spans: Spans, run: NewRun) -> tuple[Answer, str]:
+        with spans.starting(run) as traced:
+            return await self._start_or_find(traced)
 
     async def _start_or_find(self, run: NewRun) -> tuple[Answer, str]:
-        if run.gather is not None:
-            return await self._gather(run)
-        if run.full == "wait":
+        if run.gather is None and run.full == "wait":
             return await self.start_run(run), run.id
+        answer, run_id = await (self._gather(run) if run.gather is not None else self._start_limited(run))
+        if self.only is not None:
+            self.only.add(run_id)
+        return answer, run_id
+
+    async def _start_limited(self, run: NewRun) -> tuple[Answer, str]:
         started = await self.store.limits.start_limited(await self.queued(run))
         if started.answer is Answer.ACCEPTED:
             self.ring(Bell.RUNS)
@@ -259,28 +272,24 @@ class Caller:
     def watch_update(self, id: int) -> asyncio.Future[UpdateEnd]:
         """Return a future that gets what became of the update with this row."""
         watcher: asyncio.Future[UpdateEnd] = asyncio.get_running_loop().create_future()
-        self._update_watchers.setdefault(id, []).append(watcher)
+        self.update_watchers.setdefault(id, []).append(watcher)
         watcher.add_done_callback(partial(self._unwatch_update, id))
         self._look.set()
         return watcher
 
-    @property
-    def has_update_watchers(self) -> bool:
-        return bool(self._update_watchers)
-
     def _unwatch_update(self, id: int, watcher: asyncio.Future[UpdateEnd]) -> None:
-        watchers = self._update_watchers.get(id)
+        watchers = self.update_watchers.get(id)
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
             if not watchers:
-                del self._update_watchers[id]
+                del self.update_watchers[id]
 
     async def _look_for_answers(self) -> None:
-        ids = list(self._update_watchers)
+        ids = list(self.update_watchers)
         for start in range(0, len(ids), self.config.claim_max):
             part = ids[start : start + self.config.claim_max]
             for end in await self.loops.guarded("watching", partial(self.store.reads.answers, part)) or ():
-                for watcher in self._update_watchers.pop(end.id, ()):
+                for watcher in self.update_watchers.pop(end.id, ()):
                     if not watcher.done():
                         watcher.set_result(end)
 
@@ -304,7 +313,7 @@ class Caller:
         unknown_at = 0.0
         while True:
             await wait_for(self._look, self.config.poll_s)
-            if self._update_watchers:
+            if self.update_watchers:
                 await self._look_for_answers()
             away = [run_id for run_id in self._watchers if not self._is_here(run_id)]
             ask_unknown = self.environment.monotonic() >= unknown_at
@@ -334,7 +343,7 @@ class Caller:
         self.gone = gone
         self._abandon()
         watchers = [one for those in self._watchers.values() for one in those]
-        callers = [one for those in self._update_watchers.values() for one in those]
+        callers = [one for those in self.update_watchers.values() for one in those]
         waiting: list[asyncio.Future[Any]] = [*watchers, *callers, *self._starting]
         for answer in waiting:
             if not answer.done():

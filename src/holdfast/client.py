@@ -107,6 +107,8 @@ T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
+REFUSED_MAX_S = 60.0
+"""How rarely a process that may not join the store again asks for it at last."""
 EXIT_S = 5.0
 """How long a program that ends without closing its Holdfast waits until it has handed back what it has."""
 NOT_OPEN = (
@@ -335,8 +337,9 @@ class Holdfast:
             self._rejoining = asyncio.ensure_future(self._rejoin())
 
     async def _rejoin(self) -> None:
-        """Replace a node that lost its lease and stopped itself. Try until a node has begun and has its lease."""
-        node = self.node
+        """Replace a node that lost its lease and stopped itself. Try until a node has begun and has its lease. If it is refused,
+        for example because its token was revoked, that is said once, and it asks more and more rarely."""
+        node, refused_s, said = self.node, self.config.poll_s, ""
         while node.fenced or not node.started:
             if self._transport is not None:
                 old, node = node, self._new_remote_node(self._transport)
@@ -348,7 +351,13 @@ class Holdfast:
             await old.stop(0)
             try:
                 await node.start()
-            except (AccessError, StoreError, NameTaken) as error:
+            except (AccessError, NameTaken) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("this process may not join the store again: %s", error)
+                await self.environment.sleep(refused_s * (0.5 + self.environment.random.random() / 2))
+                refused_s = min(refused_s * 2, REFUSED_MAX_S)
+            except StoreError as error:
                 log.warning("this process could not join the store again yet: %s", error)
                 await self.environment.sleep(self.config.poll_s)
             except Exception:
@@ -624,13 +633,14 @@ class Holdfast:
         new = self._new_run(workflow, raw)
         if self.is_remote:
             return await self._start_remote(workflow, new)
-        await self._demand_own_name(workflow)
+        if "scheduler" not in self._roles:  # one checks this when it registers
+            await self._demand_own_name(workflow)
         if new.due_at is not None:
             await demand_ahead(self.store, new.id, new.due_at)
-        answer, run_id = await self.caller.start_or_find(new)
+        answer, stored_id = await self.caller.start_or_find(new)
         if answer is Answer.FENCED:
             raise Conflict.of_start(shown(self.namespace, new.id))
-        return Run(self, shown(self.namespace, run_id), workflow, known=True)
+        return Run(self, shown(self.namespace, stored_id), workflow, known=True, stored_id=stored_id)
 
     async def _start_remote(self, workflow: Workflow[Any, R], new: NewRun) -> Run[R]:
         if BY_TAG in new.tags:
@@ -693,9 +703,12 @@ class Holdfast:
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
         namespace = self._namespace_for(workflow)
-        name = stored(namespace, workflow.name)
+        run_id, name = workflow.id or self.environment.new_id(), workflow.name
+        limits = workflow.limits
+        if namespace != DEFAULT_NAMESPACE:
+            run_id, name = stored(namespace, run_id), stored(namespace, name)
         return NewRun(
-            stored(namespace, workflow.id or self.environment.new_id()),
+            run_id,
             name,
             workflow.version,
             raw,
@@ -710,8 +723,8 @@ class Holdfast:
             due_in_s=workflow.due_s,
             gather=workflow.gathering(name, raw),
             fair=workflow.fair,
-            limits=() if workflow.limits is None else workflow.limits.filled(namespace, workflow.fair, raw),
-            full="wait" if workflow.limits is None else workflow.limits.full,
+            limits=() if limits is None else limits.filled(namespace, workflow.fair, raw),
+            full="wait" if limits is None else limits.full,
         )
 
     def _namespace_for(self, workflow: Workflow[Any, Any]) -> str:
@@ -766,8 +779,9 @@ class Holdfast:
         prefix: str | None = None,
         limit: int = 50,
         before: RunInfo | None = None,
+        order: Literal["newest", "oldest"] = "newest",
     ) -> list[RunInfo]:
-        """Return runs, newest first: those in one of these states, of this workflow (its name, or the last part of it),
+        """Return runs, newest first, or with `order="oldest"` the oldest first: those in one of these states, of this workflow (its name, or the last part of it),
         with all of these tags, in this namespace, started at `since` or later and before `until` (a time, or how long
         ago: a timedelta, or `2h`), with an error of this class, with an id that begins with `prefix`. For the next
         page, pass the last run of this one as `before`."""
@@ -784,7 +798,10 @@ class Holdfast:
             error=name_of(error) if isinstance(error, type) else error,
             prefix=prefix,
         )
+        if order not in {"newest", "oldest"}:
+            raise InvalidInput(f"runs(order={order!r}): expected 'newest' or 'oldest'")
         where.limit, where.before = limit, None if before is None else cursor(before)
+        where.is_oldest_first = order == "oldest"
         found = await self.desk.runs.list(self.who, where)
         if not found and isinstance(workflow, str):
             await self.desk.workflows.demand(self.who, workflow)
@@ -794,6 +811,7 @@ class Holdfast:
         self,
         verb: Verb,
         *,
+        runs: Iterable[str] = (),
         state: str | Iterable[str] = (),
         workflow: str | Workflow[..., Any] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -809,7 +827,7 @@ class Holdfast:
         """Make a plan to cancel, hold, release, retry, skip or fork many runs, and return it. Nothing happens to them
         until `await plan.carry_out()`.
 
-        Which runs are meant is said as in `runs`; without a state, it is those that the verb is for. The plan lists
+        Which runs are meant is said as in `runs`, or by their ids, up to 1,000; without a state or ids, it is those that the verb is for. The plan lists
         exactly these, as they are now: what has changed when the plan is carried out is left alone. `plan.preview` says
         what would happen, in words and numbers. `force` is for `cancel`, and `from_`, the key of a step, for `fork`.
         """
@@ -823,6 +841,7 @@ class Holdfast:
             until=until,
             error=name_of(error) if isinstance(error, type) else error,
             prefix=prefix,
+            ids=runs,
             what="plan({}=…)",
         )
         return await self.plan_act(verb, where, ActOptions(force=force, start=from_), note)

@@ -42,8 +42,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How often the leader looks for what is lost. The heart of a killed process writes its death into the store at
     once, and the leader reads that within this time."""
     age_s: float = 60.0
-    """After how long a step or a run gets a place although others have a higher priority. A sixteenth of the places is for
-    those who have waited so long."""
+    """After how long a step or a run gets a place although others have a higher priority. A sixteenth of the places is
+    for those who have waited that long."""
     poll_s: float = 0.5
     """How often a node asks the store although no bell rang. A lost bell costs at most this time, with jitter."""
     runs_max: int = 1000
@@ -250,7 +250,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     streams_max: int = 20
     """How many streams of one token may be open at a server. A page needs one."""
     sign_ins_per_min: int = 10
-    """How many requests a minute with a bad token one address may send. More are refused without a look at the token."""
+    """How many requests a minute with a bad token one address may send, and how often a minute one token may sign in. More
+    are refused."""
     leave_s: float = 10.0
     """When a server leaves, requests that are being answered get this long."""
     logs_max_bytes: int = 64 * 1024

@@ -145,11 +145,15 @@ class Environment:
 
     def new_id(self) -> str:
         """Return a new UUIDv7: it is unique, and such ids sort by time."""
-        ms = int(self.now() * 1000)
-        value = (ms & 0xFFFFFFFFFFFF) << 80 | 0x7 << 76 | 0b10 << 62
-        value |= self.random.getrandbits(12) << 64 | self.random.getrandbits(62)
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        ms, draw = int(self.now() * 1000), self.random.getrandbits
+        high, low = draw(12), 0b10 << 62 | draw(62)
+        return "%08x-%04x-7%03x-%04x-%012x" % (  # noqa: UP031  faster than an f-string: every start needs one
+            ms >> 16 & 0xFFFFFFFF,
+            ms & 0xFFFF,
+            high,
+            low >> 48,
+            low & 0xFFFFFFFFFFFF,
+        )
 
 
 _environments: WeakSet[Environment] = WeakSet()

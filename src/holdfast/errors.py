@@ -10,13 +10,14 @@
     │   └── UndoMissing           a run undoes its steps, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue · UnknownAct ·
-    │   │   UnknownSchedule
-    │   │   UnknownEvent
-    │   │   UnknownHook
-    │   │   UnknownAsk
-    │   │   └── UnknownStep         the run has no step of this key; also an UnknownRun
-    │   ├── Conflict · WrongState · NoTransaction
+    │   ├── UnknownWorkflow · UnknownSignal · UnknownUpdate · UnknownValue · UnknownAct · UnknownSchedule ·
+    │   │   UnknownEvent · UnknownOccasion · UnknownHook · UnknownAsk · UnknownCallback · UnknownLimit
+    │   ├── UnknownRun
+    │   │   └── UnknownStep         the run has no step of this key
+    │   ├── Conflict · NoTransaction
+    │   ├── WrongState              this cannot be done in the state that the run is in
+    │   │   └── Gone                nobody waits for an answer any more, or another one came first
+    │   ├── LimitReached            a limit of the workflow has no room, and refuses the start
     │   ├── Refused               the run refused an update; nothing changed
     │   ├── UpdateFailed          an update ended in an error, or its run ended without answering it
     │   ├── UpdateTimeout         an update is recorded, and was not answered in time

@@ -38,7 +38,12 @@ def _filled(key: str, raw: bytes) -> str:
         made.append(text)
         if name is None:
             continue
-        value = arguments.get(name)
+        first, *rest = name.split(".")
+        value = arguments.get(first)
+        for part in rest:
+            if not isinstance(value, dict) or part not in value:
+                raise InvalidInput(f"input: `{name}` is in the key {key!r}, and there is no `{part}`")
+            value = value[part]
         if isinstance(value, dict | list):
             raise InvalidInput(f"input: `{name}` is in the key {key!r}, so it must be a text or a number")
         made.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())

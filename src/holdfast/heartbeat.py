@@ -122,6 +122,8 @@ class HeartProcess(Heartbeat):
     _beating = False
     _restart_s = RESTART_MIN_S
     _restart_at = 0.0
+    _trouble: str | None = None
+    """Why the last renewal did not work, which is said once."""
 
     @property
     def pid(self) -> int | None:
@@ -207,11 +209,13 @@ class HeartProcess(Heartbeat):
 
     def _heard(self, message: HeartMessage) -> None:
         if message.store_now is not None:
-            self._beating, self._restart_s = True, RESTART_MIN_S
+            self._beating, self._restart_s, self._trouble = True, RESTART_MIN_S, None
             self.renewed(message.sent)
             self._clock.learn(message.answered, message.store_now)
         elif message.trouble is not None:
-            log.warning("the heart of node %s could not renew: %s", self._node, message.trouble)
+            if message.trouble != self._trouble:
+                log.warning("the heart of node %s could not renew: %s", self._node, message.trouble)
+            self._trouble = message.trouble
         elif message.end == RECLAIMED:
             self._lost(WAS_RECLAIMED)
         elif message.end == STALLED:

@@ -49,8 +49,10 @@ class Home:
     def demand_own_loop(self) -> None:
         """Raise if another event loop calls this: it could not get answers from this one."""
         running = _get_running_loop()
+        if running is self._loop:
+            return
         _demand_no_workflow()
-        if running is not None and running is not self._loop:
+        if running is not None:
             raise HoldfastError(
                 "this Holdfast was opened in another event loop: open it in the loop that uses it, or write "
                 "`await asyncio.to_thread(hf.wait, …)`; in a workflow, call the other workflow directly, or do it in a step"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 Chance: TypeAlias = Callable[[int], bytes]
-"""Returns so many bytes that nobody can guess: `Environment.secret`."""
+"""Returns as many bytes as it is asked for, which nobody can guess: `Environment.secret`."""
 KEYS = "HOLDFAST_KEYS"
 KEYS_FILE = "HOLDFAST_KEYS_FILE"
 KEY_BYTES = 32

@@ -8,7 +8,7 @@ out.
 | stands, and 30 earlier ones are known | the same, if it went on now |
 | stands, and fewer are known | half of its time is gone |
 
-A run stands that has not begun, is held or is stuck. A step stands that nobody executes.
+A run stands if it has not begun, is held or is stuck. A step stands if nobody executes it.
 """
 
 from __future__ import annotations

@@ -55,12 +55,25 @@ class StepKind(StrEnum):
 
 
 class Ending(StrEnum):
-    """How an attempt ended whose result did not become the step's outcome."""
+    """How an attempt ended, if its result did not become the step's outcome."""
 
     FAILED = "failed"
     TIMED_OUT = "timed out"
     LOST = "lost"
     REFUSED = "refused"
+
+
+_SAID = {
+    "succeeded": "has succeeded",
+    "failed": "has failed",
+    "undone": "was undone",
+    "cancelled": "was cancelled",
+}
+
+
+def in_words(state: str) -> str:
+    """Say what a run or a step is that has this state: `is running`, `has succeeded`."""
+    return _SAID.get(state, f"is {state}")
 
 
 class Failure(StrEnum):
@@ -243,7 +256,7 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class ChildUndo(msgspec.Struct, frozen=True):
-    """A run wants a child undone that has succeeded. The child undoes itself, and its end ends the step `n`."""
+    """A run wants a child that has succeeded to be undone. The child undoes itself, and its end ends the step `n`."""
 
     n: int
     child_n: int
@@ -829,7 +842,7 @@ class ActRow(msgspec.Struct, frozen=True):
     namespace: str = ""
     """The namespace of its runs. Empty if it is about the whole store."""
     via: str | None = None
-    """By which way the one came who made the plan, and in which request: the journal says both."""
+    """By which way whoever made the plan had come, and in which request: the journal says both."""
     request: str | None = None
 
     @property
@@ -842,7 +855,7 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How an act does its verb."""
 
     force: bool = False
-    """Of `cancel`: also stop runs that are undoing, and ask those again whose code heard the first request."""
+    """Of `cancel`: also stop runs that are undoing, and ask again those whose code heard the first request."""
     start: str | None = None
     """Of `fork`: the key of the first step that is executed again."""
 

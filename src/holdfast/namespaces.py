@@ -104,6 +104,8 @@ class Namespaces:
         self.is_all = ALL in given
         self.names: tuple[str, ...] = (ALL,) if self.is_all else given
         """The names in the order in which they were given. `*` alone means all."""
+        self.only: str | None = self.names[0] if len(self.names) == 1 and not self.is_all else None
+        """The one namespace, or None if there are several."""
         self._names = frozenset(self.names)
 
     def __contains__(self, namespace: str) -> bool:
@@ -111,11 +113,6 @@ class Namespaces:
 
     def __repr__(self) -> str:
         return f"<Namespaces {', '.join(self.names)}>"
-
-    @property
-    def only(self) -> str | None:
-        """The one namespace, or None if there are several."""
-        return self.names[0] if len(self.names) == 1 and not self.is_all else None
 
     def each(self, name: str) -> Iterator[str]:
         """Yield the stored names of something that is in each of these namespaces. If these are all namespaces, that is

@@ -54,7 +54,7 @@ from holdfast.workflow.declaration import (
     session_of,
     trigger_sets,
 )
-from holdfast.workflow.loaded import StoredSteps, StoredWorkflows
+from holdfast.workflow.loaded import stored_steps, stored_workflows
 from holdfast.workflow.workflow import Workflow
 
 log = logging.getLogger("holdfast.node")
@@ -141,7 +141,7 @@ class Node(Caller):
             self.store,
             self,
             self.id,
-            steps=StoredSteps(registry.steps, self.namespaces),
+            steps=stored_steps(registry.steps, self.namespaces),
             labels=self.labels,
             environment=self.environment,
             clock=self.clock,
@@ -157,7 +157,7 @@ class Node(Caller):
             self.store.schedulers,
             self,
             self.id,
-            workflows=StoredWorkflows(registry.workflows, self.namespaces),
+            workflows=stored_workflows(registry.workflows, self.namespaces),
             namespaces=self.namespaces,
             seat=LocalSeat(self.agent) if self.agent is not None else None,
             clock=self.clock,
@@ -333,17 +333,6 @@ class Node(Caller):
 
     # --- what callers use ---------------------------------------------------------------------------------------------
 
-    async def start_run(self, run: NewRun) -> Answer:
-        if self.only is not None:
-            self.only.add(run.id)
-        return await super().start_run(run)
-
-    async def start_or_find(self, run: NewRun) -> tuple[Answer, str]:
-        answer, run_id = await super().start_or_find(run)
-        if self.only is not None:
-            self.only.add(run_id)
-        return answer, run_id
-
     def _begin_here(self, run: NewRun, then: Then) -> bool:
         if self.scheduler is None or not self.started or self.fenced:
             return False
@@ -371,17 +360,14 @@ class Node(Caller):
     def run_ended(self, run_id: str, close: Close) -> None:
         self._answer(run_id, close)
         self.updates_answered()
-        if self.scheduler is not None:
-            if self.scheduler.room == 1:
-                self.bells.ring_here(Bell.RUNS)
-            if self.scheduler.joining:
-                self.scheduler.look_at_joins()
+        if self.scheduler is not None and self.scheduler.joining:
+            self.scheduler.look_at_joins()
 
     def claim_runs_after(self, delay_s: float) -> None:
         self.bells.ring_here_within(delay_s, Bell.RUNS)
 
     def updates_answered(self) -> None:
-        if self.has_update_watchers:
+        if self.update_watchers:
             self.look_for_ends()
         self.ring(Bell.ENDED)
 

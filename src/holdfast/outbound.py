@@ -181,7 +181,7 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 async def fetched(
     target: Target, allowed: Sequence[Network], tls: ssl.SSLContext | None, *, most: int, timeout_s: float
 ) -> bytes:
-    """Return the body that a GET is answered with, of at most so many bytes. Raise NotReached for any answer but 200."""
+    """Return the body that a GET is answered with, of at most `most` bytes. Raise NotReached for any answer but 200."""
     head = {
         "Host": target.netloc,
         "User-Agent": "holdfast",

@@ -34,6 +34,10 @@ def is_person(text: object) -> bool:
     return is_who(text) and str(text).startswith(PERSON)
 
 
+def is_team(text: object) -> bool:
+    return is_who(text) and str(text).startswith(TEAM)
+
+
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What happens while a question is open, in seconds after it was asked."""
 
@@ -127,6 +131,12 @@ def people_barred(row: AskRow) -> list[str]:
     return _names.decode(row.not_by)
 
 
+def demands_teams(row: AskRow) -> bool:
+    """True if somebody may be barred because of a team they are in. Only a token says who is in which team, and a link does
+    not."""
+    return any(one.startswith(TEAM) for one in people_barred(row))
+
+
 def refusal(row: AskRow, people: Sequence[AskPerson], by: Answerer, now: float) -> Refused | None:
     """Return why this person cannot answer. None if they can."""
     own = next((one for one in people if one.who == by.person), None)
@@ -167,7 +177,7 @@ def answers(people: Sequence[AskPerson]) -> list[AskPerson]:
 
 
 def through(people: Sequence[AskPerson], by: Answerer) -> tuple[str, int]:
-    """Return how a person comes to be asked who has no row of their own, and how often that place was handed over."""
+    """Return how a person without a row of their own comes to be asked, and how often that place was handed over."""
     for one in people:
         if one.who in by.teams:
             return one.who, one.hops

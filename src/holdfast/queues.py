@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -47,7 +48,7 @@ class QueueKey(NamedTuple):
         return json.dumps([self.fair, held, [one.name for one in self.limits if one.is_rate]])
 
 
-class Queue(msgspec.Struct, frozen=True):
+class Queue(msgspec.Struct, frozen=True, dict=True):
     """The queue of a run or a step, with the numbers that the store has for it and for its limits."""
 
     number: int = 0
@@ -56,7 +57,7 @@ class Queue(msgspec.Struct, frozen=True):
     under: tuple[str, ...] = ()
     """Of a run: the stored names of the limits that it is under, and those of the runs above it."""
 
-    @property
+    @cached_property
     def columns(self) -> tuple[int | None, ...]:
         """The values of `queue`, `limit_a` to `limit_c`, and `weight_a` to `weight_c`."""
         ids = [one for one, _ in self.limits]

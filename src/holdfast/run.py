@@ -85,9 +85,10 @@ class Run(Generic[R]):
         *,
         known: bool = False,
         within: bool = False,
+        stored_id: str | None = None,
     ) -> None:
         self._hf, self.id, self._workflow = hf, run_id, workflow
-        self._stored = stored(hf.namespace, run_id)
+        self._stored = stored(hf.namespace, run_id) if stored_id is None else stored_id
         self._known, self._within = known, within
         """Whether the run was seen in the store; whether it was started in a transaction of the user."""
 
@@ -97,19 +98,23 @@ class Run(Generic[R]):
     async def result(self, timeout: Seconds | None = None) -> R:
         """Wait until the run has ended, and return the workflow's result. Raise RunFailed or a subclass if it did not
         succeed, and TimeoutError if it has not ended within `timeout`."""
-        patience_s = options.patience(timeout, "run.result(timeout=…)")
+        patience_s = None if timeout is None else options.patience(timeout, "run.result(timeout=…)")
         if patience_s == 0:
             row = await self._row()
             if row.state not in RUN_ENDED and row.state is not RunState.STUCK:
                 raise TimeoutError(f"run {self.id} is {row.state}")
-        async with asyncio.timeout(patience_s or None):
-            await self._demand_known()
+        if patience_s is None:
             close = await self._ended()
+        else:
+            async with asyncio.timeout(patience_s or None):
+                close = await self._ended()
         if close is None:
             raise unknown_run(self.id, self._within)
         return self._result(close)
 
     async def _ended(self) -> Close | None:
+        if not self._known:
+            await self._row()
         watcher = self._hf.caller.watch_end(self._stored)
         try:
             return await watcher

@@ -22,16 +22,18 @@ from tests.chaos.load import CONFIG, note
 
 MOST = {"five": 5, "three": 3, "odd:true": 2, "odd:false": 2, "open": 2}
 """How many each limit allows at once."""
+STEADY, STEADY_S = 5, 0.3
+"""A limit that always has more to do than it allows, and how long each of its steps works."""
 FOREVER = Retry(attempts=1000, delay=0.01)
 BRISK, BRISK_PER_S = Rate("brisk", 20, per=1, burst=10), 1.0
 MINUTE, MINUTE_PER_S = Rate("minute", 100, per=60, burst=10), 60.0
 
 
-async def at_work(ledger: str, **places: int) -> None:
-    """Take so many slots under these limits, by what the ledger says."""
+async def at_work(ledger: str, seconds: float = 0.05, /, **places: int) -> None:
+    """Take so many slots under these limits for so long, by what the ledger says."""
     about = (os.getpid(), f"{here.key}/{here.attempt}")
     note(ledger, "began", *about, ",".join(f"{key}={number}" for key, number in places.items()))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(seconds)
     note(ledger, "ended", *about, "-")
 
 
@@ -61,6 +63,18 @@ async def many(ledger: str, number: int) -> int:
         return middling(ledger, i) if i % 3 == 1 else light(ledger, i)
 
     return sum(await asyncio.gather(*(one(i) for i in range(number))))
+
+
+@step(limits=[Limit("steady", STEADY)], retry=FOREVER)
+async def steady(ledger: str, number: int) -> int:
+    """It works for so long that the limit is free only for a moment between two of these."""
+    await at_work(ledger, STEADY_S, steady=1)
+    return number
+
+
+@workflow
+async def crowd(ledger: str, number: int) -> int:
+    return sum(await asyncio.gather(*(steady(ledger, i) for i in range(number))))
 
 
 @step(retry=FOREVER)

@@ -10,9 +10,12 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import apsw
+import psycopg
 import pytest
 
 from holdfast import Holdfast
@@ -23,6 +26,7 @@ from tests.chaos.load import CONFIG
 from tests.chaos.world import END_S, SECONDS, SEED, publish
 
 AGENTS = 8 if SECONDS >= 20 else 3
+FULL_AGENTS = 8
 KILL_EVERY_S = 0.5
 LOOK_S = 0.02
 STEPS = 60
@@ -106,6 +110,86 @@ async def test_killed_agents_never_pass_a_limit_and_leak_none_of_it(store_url: s
     kind = store_url.partition(":")[0]
     print(f"\nlimits {kind}: {figures}")
     publish(f"limits {kind}", figures)
+
+
+@pytest.mark.timeout(SECONDS + 3 * END_S)
+async def test_a_limit_that_is_always_full_is_never_passed(store_url: str, tmp_path: Path) -> None:
+    """Eight agents want more than a limit of 5 allows all the time, and get SIGKILL twice a second. No snapshot of the rows has
+    six that run: so what a killed process left counts until it is reclaimed. Nor does the ledger, which counts what lives. The
+    limit is full nearly all the time, and free when all have ended."""
+    dice, rows, ledger = random.Random(SEED), Counter[int](), tmp_path / "ledger"
+    async with Holdfast(store_url, roles=("scheduler", "supervisor"), config=CONFIG) as hf:
+        runs: list[Run[int]] = []
+
+        async def more() -> None:
+            if len((await hf.limits.show("steady")).waiters) < STEPS // 2:
+                runs.append(await hf.start(limited.crowd, str(ledger), STEPS))
+
+        async def used() -> int:
+            return sum(one.used for one in await hf.limits.list())
+
+        async def is_full() -> bool:
+            return await used() == limited.STEADY
+
+        runs.append(await hf.start(limited.crowd, str(ledger), STEPS))
+        with counted(store_url) as running, fleet_of(store_url, ledger, FULL_AGENTS) as fleet:
+            await _until(is_full)
+            until, kill_at, begun_at = time.monotonic() + SECONDS, time.monotonic(), time.time()
+            while time.monotonic() < until:
+                rows[running()] += 1
+                await more()
+                if time.monotonic() >= kill_at:
+                    kill_at += KILL_EVERY_S
+                    fleet.kill(dice.randrange(FULL_AGENTS))
+                await asyncio.sleep(LOOK_S)
+            ended_at = time.time()
+            for run in runs:
+                assert await run.result(END_S + SECONDS) == sum(range(STEPS))
+            fleet.demand_alive()
+            assert running() == 0
+            assert await used() == 0
+    lines = ledger.read_text().splitlines()
+    most = max(used["steady"] for _, used in limited.replayed(lines))
+    share = rows[limited.STEADY] / rows.total()
+    figures = {
+        "agents": FULL_AGENTS,
+        "kills": fleet.kills,
+        "snapshots": rows.total(),
+        "most in a snapshot": max(rows),
+        "full in a snapshot": round(share, 3),
+        "most in the ledger": most,
+        "full in the ledger": round(_full_share(lines, begun_at, ended_at), 3),
+        "begun": sum(line.startswith("began") for line in lines),
+        "steps": STEPS * len(runs),
+    }
+    kind = store_url.partition(":")[0]
+    print(f"\nfull limit {kind}: {figures}")
+    publish(f"full limit {kind}", figures)
+    assert max(rows) == most == limited.STEADY, figures
+    assert share > 0.5, figures
+
+
+@contextmanager
+def counted(url: str) -> Iterator[Callable[[], int]]:
+    """Return what counts the steps that run under the limit that is always full, by their rows alone, beside the product."""
+    steps = "SELECT count(*) FROM {0}steps s JOIN {0}limits l ON l.id = s.limit_a AND l.name = 'steady' WHERE s.state = 'running'"
+    if url.startswith("sqlite:"):
+        with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as file:
+            file.set_busy_timeout(60_000)
+            yield lambda: int(str(file.execute(steps.format("")).fetchall()[0][0]))
+    else:
+        with psycopg.connect(url, autocommit=True) as session:
+            yield lambda: session.execute(steps.format("holdfast.").encode()).fetchall()[0][0]
+
+
+def _full_share(lines: list[str], since: float, until: float) -> float:
+    """Return for which share of this time the limit was full by the ledger, which has nothing of what was killed."""
+    full_s, at, is_full = 0.0, since, False
+    for next_at, used in limited.replayed(lines):
+        if since < next_at < until:
+            full_s += (next_at - at) * is_full
+            at, is_full = next_at, used["steady"] == limited.STEADY
+    return full_s / (until - since)
 
 
 async def _until(true: Callable[[], Awaitable[bool]]) -> None:

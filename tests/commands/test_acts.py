@@ -76,3 +76,26 @@ def test_what_means_no_run_says_so(lite: Cli) -> None:
     assert "no act on many runs yet" in lite("acts").out
     assert "no act has the id" in lite("acts", "go", "nothing", code=2).errors
     assert "name the act" in lite("acts", "stop", code=2).errors
+
+
+def test_the_oldest_runs_are_listed_first(cli: Cli) -> None:
+    """`ps --oldest`: what has been under way for longest, on both stores."""
+    starts(cli, "a-1", "a-2", "a-3")
+    assert [row["id"] for row in cli("ps", "--oldest", "--limit", "2", "--json").json] == ["a-1", "a-2"]
+    assert [row["id"] for row in cli("ps", "a-", "--oldest", "--all", "--json").json] == ["a-1", "a-2", "a-3"]
+    assert "these are the oldest 2" in cli("ps", "--oldest", "--limit", "2").errors
+
+
+def test_several_runs_are_named_one_by_one(lite: Cli) -> None:
+    """`hold a b` is a plan of exactly these. What cannot be held is listed, and a name that no run has is an error."""
+    starts(lite, "a-1", "a-2", "a-22", "b-1")
+    lite("hold", "b-1")
+    plan = lite("hold", "a-2", "b-1", "a-1", "a-2", "--dry-run", "--json").json
+    assert (plan["runs"], plan["left"][0]["sample"]) == (2, ["b-1"])
+    assert "2 of 2 runs held" in lite("acts", "go", plan["plan"]).out
+    assert {row["id"] for row in lite("ps", "--state", "held", "--json").json} == {"a-1", "a-2", "b-1"}
+    assert "no run has the id 'a-3'" in lite("cancel", "a-1", "a-3", "--yes", code=2).errors
+    assert "not both" in lite("cancel", "a-1", "a-2", "--prefix", "a", code=2).errors
+    assert "2 of 2 runs released" in lite("release", "a-1", "a-2", "--yes").out
+    assert "name one thing" in lite("hold", "a-1", "--step", "x", code=2).errors
+    assert "not both" in lite("hold", "a-1", "a-2", "--step", "x", code=2).errors

@@ -282,7 +282,7 @@ def test_a_renamed_step_is_shown(shop: Cli) -> None:
     shown = found(shop, code=0)
     assert {run: one["kind"] for run, one in shown.items()} == {"a": "passed over", "b": "passed over"}
     assert (
-        "does not ask for step 'charge' (yet), which is succeeded; it now asks for bill"
+        "does not ask for step 'charge' (yet), which has succeeded; it now asks for bill"
         in shown["a"]["message"]
     )
     assert shown["a"]["state"] == "held"

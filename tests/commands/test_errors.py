@@ -88,7 +88,10 @@ def test_an_input_that_does_not_fit(lite: Cli, given: str, words: str) -> None:
 def test_a_missing_argument_is_named(lite: Cli) -> None:
     """Without --input, `run` and `start` name the argument that the workflow needs."""
     for command in ("run", "start"):
-        assert "card" in lite(command, "app.py:pays", code=2).errors
+        assert (
+            lite(command, "app.py:pays", code=2).errors
+            == "error: pays(): missing `card`: give the arguments with --input\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,11 @@ def test_a_missing_argument_is_named(lite: Cli) -> None:
         (["ps", "--state", "asleep"], "'asleep' is not one of 'pending'"),
         (["signal", "r", "paid", "--data", "{"], "--data: the input is not JSON"),
         (["signal", "r", "paid", "--data", "NaN"], "NaN is not JSON"),
+        (["agent", "app.py", "--label", ""], "a label: expected 1 to 200 printable characters"),
+        (["server", "--tls-cert", "cert.pem"], "--tls-cert and --tls-key belong together: give both"),
+        (["up", "app.py", "--tls-key", "key.pem"], "--tls-cert and --tls-key belong together: give both"),
+        (["up", "app.py", "--host", "0.0.0.0"], "are about answering HTTP: give --port, too"),
+        (["up", "app.py", "--tls-cert", "c", "--tls-key", "k"], "are about answering HTTP: give --port, too"),
     ],
 )
 def test_a_call_that_makes_no_sense(lite: Cli, arguments: list[str], words: str) -> None:
@@ -189,6 +197,18 @@ def test_a_warning_about_the_code_is_one_line(lite: Cli) -> None:
     ended = lite("run", "clock.py", "--json")
     assert ended.json["output"] is True
     assert "warning: clock.py, line 6: workflow w() uses time.time()" in ended.errors
+
+
+def test_a_warning_that_no_line_has_caused_names_none(lite: Cli) -> None:
+    """Python says of a coroutine that nobody awaited that it is in `sys`. Nobody can look there."""
+    (lite.folder / "unawaited.py").write_text(
+        "from holdfast import step, workflow\n"
+        "@step\nasync def s() -> int:\n    return 1\n"
+        "@workflow\nasync def w() -> int:\n    return s()\n"
+    )
+    ended = lite("run", "unawaited.py", code=1)
+    assert "warning: coroutine 's' was never awaited" in ended.errors
+    assert "await it first" in ended.errors
 
 
 def test_a_closed_pipe_is_silent(lite: Cli) -> None:

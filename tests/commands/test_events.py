@@ -71,6 +71,7 @@ def test_what_cannot_be_sent_says_why(lite: Cli) -> None:
     assert lite("events", "--json").json[0]["attributes"] == {"region": "eu"}
     assert "no event has the source" in lite("events", "shop", "1", code=2).errors
     assert "by its source and its id" in lite("events", "shop", code=2).errors
+    assert lite("events", "--type", "order.paid").out == "no event of the type order.paid has come\n"
 
 
 def test_hooks_are_made_listed_rotated_and_removed(cli: Cli) -> None:

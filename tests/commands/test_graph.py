@@ -66,7 +66,7 @@ def test_the_way_of_a_run_is_drawn_into_it(cli: Cli) -> None:
     (cli.folder / "shop.py").write_text(CODE)
     cli("run", "shop.py:order", "--id", "bad", "--input", '{"x": 3}', code=1)
     out = cli("graph", "shop.py:order", "--run", "bad").out
-    assert "bad is undone" in out
+    assert "bad was undone" in out
     assert "✓ charge  ↶ refund" in out
     assert "↶ undone" in out
     assert out.count("~ ship  3 in 2 places") == 2

@@ -142,7 +142,8 @@ def test_a_held_run_goes_on_when_released(cli: Cli) -> None:
     assert cli("release", "h", "--json").json == {"id": "h", "state": "pending"}
     assert "only a held run" in cli("release", "h", code=2).errors
     assert cli("run", "app.py:gated", "--id", "h", "--json").json["output"] == 3
-    assert "only a run that has not ended" in cli("hold", "h", code=2).errors
+    ended = "error: run 'h' has succeeded: only a run that has not ended can be held\n"
+    assert cli("hold", "h", code=2).errors == ended
 
 
 def test_retry_of_a_failed_run_keeps_what_succeeded(cli: Cli) -> None:

@@ -79,10 +79,10 @@ def test_what_cannot_be_meant_is_refused(lite: Cli) -> None:
     assert (
         "can fire" in lite("schedules", "create", "x", "app.nightly", "--times", "0 0 30 2 *", code=2).errors
     )
-    assert (
-        "no workflow is called"
-        in lite("schedules", "create", "x", "app.none", "--times", "1h", code=2).errors
-    )
+    unknown = lite("schedules", "create", "x", "nightly", "--times", "1h", code=2).errors
+    assert unknown == "error: no workflow is called 'nightly' here: did you mean 'app.nightly'?\n"
+    unknown = lite("schedules", "create", "x", "app.zzz", "--times", "1h", code=2).errors
+    assert "no workflow is called 'app.zzz' here: start a process that has it" in unknown
     bad_zone = ("schedules", "create", "x", "app.nightly", "--times", "1h", "--tz", "Mars/Base")
     assert "no such time zone" in lite(*bad_zone, code=2).errors
     (lite.folder / "days.json").write_text(

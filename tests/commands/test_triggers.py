@@ -51,7 +51,8 @@ def test_what_is_missing_is_shown(cli: Cli) -> None:
 def test_a_trigger_that_is_unknown_is_an_error(lite: Cli) -> None:
     lite("migrate")
     assert "no code has declared a composed trigger" in lite("triggers").out
-    assert "there is no trigger 'nobody'" in lite("triggers", "nobody", code=2).errors
+    unknown = "error: there is no trigger 'nobody': `holdfast triggers` lists them\n"
+    assert lite("triggers", "nobody", code=2).errors == unknown
 
 
 def test_an_occasion_is_started_or_dropped_by_hand(cli: Cli) -> None:

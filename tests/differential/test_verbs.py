@@ -47,6 +47,7 @@ EXCEPTIONS = {
     "refuse": "the second half of commit, which is compared",
     "token": "reads the row of one token; tests/store/test_tokens.py, on both stores",
     "tokens": "the same, of all",
+    "these_tokens": "the same, of several",
     "add_token": "writes the row of one token, which nothing else reads or writes; tests/store/test_tokens.py",
     "rotate_token": "the same",
     "revoke_token": "the same",

@@ -136,12 +136,20 @@ async def made_token(
     return token.text
 
 
-async def made_ask(hf: Holdfast, namespace: str, run: str, question: str, *who: str, of: int = 1) -> str:
+async def made_ask(
+    hf: Holdfast, namespace: str, run: str, question: str, *who: str, of: int = 1, not_by: Sequence[str] = ()
+) -> str:
     """Let a run ask people, as a scheduler would write it. Return the id of the ask."""
     node, name = f"asks-{run}", stored(namespace, "shop.pay")
     await hf.store.nodes.register(node, host="host", pid=1, roles="", offers="{}", capacity=0, lease_s=600.0)
     one = asked(
-        namespace=namespace, workflow=name, question=question, show=f'"{question}"', who=who, quorum=of
+        namespace=namespace,
+        workflow=name,
+        question=question,
+        show=f'"{question}"',
+        who=who,
+        quorum=of,
+        not_by=json.dumps(not_by),
     )
     new = new_run(stored(namespace, run), workflow=name, namespace=namespace, input=b"{}")
     await asks_people(hf.store, one, run=new, node=node)

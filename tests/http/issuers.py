@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from holdfast.access.claims import OidcSettings
+from holdfast.access.grants import OidcSettings
 from holdfast.environment import Environment
 from holdfast.settings import checked_settings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any
 
@@ -62,6 +63,72 @@ async def test_a_batch_is_taken_whole_or_not_at_all(busy: Asked) -> None:
     taken = await post(busy, [event("e1"), event("e2"), event("e1")], BATCHED)
     assert [one["new"] for one in taken.json()["items"]] == [True, True, False]
     assert (await post(busy, [], BATCHED)).json() == {"items": []}
+
+
+UNSOUND = {
+    b'{"street": "Quay", "street": "Pier"}': "occurs twice",
+    b'{"street": "\\u0000"}': "NUL",
+    b'{"street": "\\ud800"}': "surrogate",
+    b'{"street": NaN}': "NaN",
+    b'{"street": 1e999}': "larger",
+    b"[" * 200 + b"]" * 200: "nested",
+    b"[" * 100_000: "nested",
+    b'{"street": "\xff"}': "UTF-8",
+    b"1" * 5_000: "digits",
+    b'{"street": ': "not JSON",
+}
+
+
+@pytest.mark.parametrize("raw", UNSOUND)
+async def test_json_is_read_strictly_wherever_it_stands(lone: Asked, raw: bytes) -> None:
+    """In a body of its own, with and without a media type, and in base64. The refusal says where."""
+    coded = {name: value for name, value in event().items() if name != "data"}
+    coded["data_base64"] = base64.b64encode(raw).decode()
+    binary = {"ce_specversion": "1.0", "ce_type": "parcel.moved", "ce_source": "shop", "ce_id": "e1"}
+    binary |= {"Content_Type": ""}
+    tries = {
+        "the body": await post(
+            lone, raw, "application/json", **binary | {"Content_Type": "application/json"}
+        ),
+        "the body ": await post(lone, raw, **binary),
+        "data_base64": await post(lone, coded | {"type": "parcel.moved"}),
+        "/1/data_base64": await post(lone, [event("e0"), coded], BATCHED),
+    }
+    for where, refused in tries.items():
+        assert refused.status_code == 400, (where, refused.text)
+        assert UNSOUND[raw] in refused.json()["detail"]
+        if UNSOUND[raw] in {"nested", "UTF-8", "not JSON"}:
+            assert refused.json()["detail"].startswith(f"{where.strip()} is")
+    assert (await lone.get("/v1/events")).json()["items"] == []
+
+
+async def test_a_binary_event_without_data_and_one_whose_data_only_sounds_like_json(lone: Asked) -> None:
+    """No body is no data, whatever its media type. Lines of JSON are no JSON, and come through as bytes."""
+    binary = {"ce_specversion": "1.0", "ce_type": "parcel.moved", "ce_source": "shop"}
+    for number, (kind, body, data) in enumerate(
+        (
+            ("application/json", b"", None),
+            ("text/plain", b"", None),
+            ("application/x-ndjson", b"1\n2", base64.b64encode(b"1\n2").decode()),
+        )
+    ):
+        assert (await post(lone, body, kind, ce_id=f"e{number}", **binary)).status_code == 202
+        assert (await lone.get(f"/v1/events/shop/e{number}")).json()["data"] == data
+
+
+async def test_an_attribute_in_quotes_is_what_stands_between_them(lone: Asked) -> None:
+    """The standard asks readers of headers for that: first the quotes, then the percent signs."""
+    binary = {"ce_specversion": '"1.0"', "ce_type": "parcel.moved", "ce_source": "shop"}
+    for given, name in (
+        ('"e 1"', "e 1"),
+        ('"say \\"e2\\""', 'say "e2"'),
+        ("%22e3%22", '"e3"'),
+        ('"%E2%82%AC"', "€"),
+        ('e"4"', 'e"4"'),
+        ('"', '"'),
+    ):
+        taken = await post(lone, b"1", "application/json", ce_id=given, **binary)
+        assert taken.json()["items"][0]["id"] == name
 
 
 async def test_bytes_and_text_come_through(busy: Asked) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.access import Role, tokens
 from holdfast.environment import Environment
-from tests.http.conftest import Asked, asking, bearer, made_token
+from holdfast.http import guard
+from tests.http.conftest import FAST, Asked, asking, bearer, made_token
 
 ENVIRONMENT = Environment()
 
@@ -203,6 +204,38 @@ async def test_a_token_without_payloads_sees_none(quiet: Asked) -> None:
     found = (await quiet.get(f"/v1/runs/{run}", headers=bearer(token))).json()
     assert (found["input"], found["hidden"]) == (None, True)
     assert (await quiet.get(f"/v1/runs/{run}/logs", headers=bearer(token))).status_code == 403
+
+
+async def test_a_token_signs_in_so_many_times_a_minute() -> None:
+    """Each time is a row in the store. Another token may, and what else the first one asks is answered."""
+    config = msgspec.structs.replace(FAST, sign_ins_per_min=3)
+    async with asking("sqlite://:memory:", config=config) as asked:
+        one, other = [await made_token(asked.hf, "viewer") for _ in range(2)]
+
+        async def sign_in(token: str) -> int:
+            data, origin = {"token": token}, {"Origin": "http://localhost"}
+            return (await asked.client.post("/signin", data=data, headers=origin)).status_code
+
+        assert [await sign_in(one) for _ in range(5)] == [303, 303, 303, 429, 429]
+        assert await sign_in(other) == 303
+        assert (await asked.get("/v1/me", headers=bearer(one))).status_code == 200
+
+
+def test_what_is_counted_by_the_minute_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose minute is over are forgotten first."""
+    monkeypatch.setattr(guard, "KNOWN_MAX", 10)
+    minute = guard.Minute()
+    assert [minute.count("a", now) for now in (0.0, 1.0, 59.0, 61.0, 62.0)] == [0, 1, 2, 0, 1]
+    for number in range(9):
+        assert minute.count(f"old {number}", 63.0) == 0
+    assert minute.count("b", 120.0) == 0
+    assert minute.count("b", 124.0) == 1
+    for number in range(8):
+        assert minute.count(f"new {number}", 124.0) == 0
+    assert minute.count("b", 125.0) == 2, "one whose minute is not over was forgotten before the old ones"
+    for number in range(1_000):
+        minute.count(f"many {number}", 126.0)
+    assert len(minute._counts) <= 10
 
 
 async def test_the_journal_names_the_token(quiet: Asked) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.access.signed_texts import signed
+from holdfast.errors import InvalidInput, WrongState
 from holdfast.http.ask_page import NOTE, WHOLE, value_of
-from holdfast.model import AskState
+from holdfast.model import Alert, AlertKind, AskState
+from holdfast.questions import notice_key
+from holdfast.supervisor.asks import Letters
 from tests.http.conftest import Asked, made_ask, made_token
 
 EVIL = '<script>alert("x")</script>'
@@ -19,7 +22,7 @@ async def linked(
     asked: Asked, *who: str, of: int = 1, person: str = "person:anna", question: str = "Ship?"
 ) -> str:
     ask = await made_ask(asked.hf, "default", f"r-{of}-{person[7:]}", question, *(who or (person,)), of=of)
-    return await asked.hf.asks.link(ask, person)
+    return await asked.hf.asks.link(ask, person, team=next(iter(who), None))
 
 
 async def open_asks(asked: Asked) -> list[Any]:
@@ -80,16 +83,73 @@ async def test_a_link_is_for_one_person_who_may_answer(quiet: Asked) -> None:
     """A member of the team counts as themselves. Two links of two people are two answers."""
     first = await linked(quiet, "team:finance", of=2)
     ((ask, _),) = await open_asks(quiet)
-    second = await quiet.hf.asks.link(ask.id, "person:bob")
+    second = await quiet.hf.asks.link(ask.id, "person:bob", team="team:finance")
     for link in (first, first, second):
         assert (await quiet.client.post(link, data={WHOLE: "true"})).status_code == 200
     (ended,) = await quiet.hf.store.asks.ended_asks(None)
     assert ended.row.state is AskState.ANSWERED
     assert sorted(one.who for one in ended.people if one.answered_at) == ["person:anna", "person:bob"]
-    late = await quiet.hf.asks.link(ask.id, "person:cy")
+    late = await quiet.hf.asks.link(ask.id, "person:cy", team="team:finance")
     page = await quiet.get(late)
     assert (page.status_code, "came first" in page.text, "<form" in page.text) == (200, True, False)
     assert (await quiet.client.post(late, data={WHOLE: "true"})).status_code == 409
+
+
+async def test_a_link_answers_in_the_place_that_it_names_and_in_no_other(quiet: Asked) -> None:
+    """Its holder is not a member of whatever other team is asked, now or later. The ask and the journal say for which team
+    they have answered."""
+    teams = ("team:finance", "team:legal")
+    ask = await made_ask(quiet.hf, "default", "both", "Ship?", "person:anna", *teams, of=2)
+    legal = await quiet.hf.asks.link(ask, "person:bob", team="team:legal")
+    assert (await quiet.client.post(legal, data={WHOLE: "true"})).status_code == 200
+    seen = await quiet.hf.store.asks.ask(ask)
+    assert seen is not None
+    assert {one.who: one.through for one in seen.people if one.answered_at} == {"person:bob": "team:legal"}
+    notes = [one.note for one in await quiet.hf.store.reads.journal("both") if one.verb == "answer"]
+    assert notes == [f"ask {ask}: person:bob answered for team:legal, 1 of 2"]
+    keys = await quiet.hf.store.signing_keys.signing_keys()
+    for place in ((), ("team:other",)):
+        parts = (ask, f"{seen.row.asked_at:.6f}", "person:cy", "9999999999", *place)
+        link = f"/a/{signed(keys, 'ask', parts)}"
+        page = await quiet.get(link)
+        assert (page.status_code, "<form" in page.text) == (200, False)
+        refused = await quiet.client.post(link, data={WHOLE: "true"})
+        assert (refused.status_code, "person:cy is not asked this" in refused.text) == (403, True)
+
+
+async def test_a_link_is_made_for_somebody_who_is_asked(quiet: Asked) -> None:
+    """By name, or as a member of a team that is asked."""
+    ask = await made_ask(quiet.hf, "default", "r", "Ship?", "person:anna", "team:finance")
+    assert await quiet.hf.asks.link(ask, "person:anna")
+    for person, team, said in (
+        ("person:bob", None, "person:bob is not asked this by name: say by `team` for whom they answer"),
+        ("person:bob", "team:legal", "team:legal is not asked this"),
+        ("person:anna", "team:legal", "team:legal is not asked this"),
+        ("person:bob", "person:anna", "team: expected team:NAME, not 'person:anna'"),
+        ("person:bob", "finance", "team: expected team:NAME, not 'finance'"),
+        ("team:finance", None, "a link is for one person: expected person:NAME, not 'team:finance'"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            await quiet.hf.asks.link(ask, person, team=team)
+        assert str(refused.value).startswith(said)
+
+
+async def test_an_ask_that_bars_a_team_has_no_links(quiet: Asked) -> None:
+    """A link does not say in which teams its holder is, so it could be somebody of the team that is barred."""
+    ask = await made_ask(quiet.hf, "default", "r", "Ship?", "person:anna", not_by=["team:ops"])
+    with pytest.raises(WrongState, match="bars a team"):
+        await quiet.hf.asks.link(ask, "person:anna")
+    seen = await quiet.hf.store.asks.ask(ask)
+    assert seen is not None
+    keys = await quiet.hf.store.signing_keys.certain_keys(b"k" * 32)
+    link = signed(keys, "ask", (ask, f"{seen.row.asked_at:.6f}", "person:anna", "9999999999"))
+    assert (await quiet.client.post(f"/a/{link}", data={WHOLE: "true"})).status_code == 404
+    key = notice_key("person:anna", ask, 0.0)
+    notice = Alert(1, 0.0, AlertKind.ASK, None, "", None, "info", key, 1, 0.0, None)
+    letter = await Letters(quiet.hf.store, quiet.hf.environment).of(notice, "https://holdfast.example")
+    assert letter is not None
+    assert "/a/" not in letter
+    assert f"holdfast answer {ask}" in letter
 
 
 async def test_forged_and_old_links_are_all_the_same_404(quiet: Asked) -> None:

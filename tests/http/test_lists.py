@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 
+import msgspec
 import pytest
 
 from holdfast.http import metrics
 from holdfast.wire.cursors import cursor_text, filter_digest, read_cursor
 from holdfast.wire.paths import id_of, path_of
-from tests.http.conftest import Asked
+from tests.http.conftest import Asked, bearer, made_token
 
 COUNT = {"workflow": "shop.count", "input": {"a": 1}}
 
@@ -40,6 +43,30 @@ async def test_pages_neither_repeat_nor_leave_out_a_run_while_others_are_started
     old = [one for one in seen if one.startswith("old-")]
     assert sorted(old) == sorted(f"old-{n}" for n in range(95))
     assert len(seen) == len(set(seen))
+
+
+async def test_a_cursor_that_is_made_up_moves_the_page_and_nothing_else(quiet: Asked) -> None:
+    """It shows nothing of another namespace, and times beyond the calendar are those of no cursor."""
+    theirs = bearer(await made_token(quiet.hf, "starter", "acme"))
+    mine = bearer(await made_token(quiet.hf, "operator", "default"))
+    for who in (theirs, mine):
+        for _ in range(2):
+            await quiet.post("/v1/runs", {"workflow": "shop.count", "input": {"a": 1}}, headers=who)
+    real = (await quiet.get("/v1/runs?limit=1", headers=mine)).json()["next"]
+    digest = msgspec.json.decode(base64.urlsafe_b64decode(real + "=" * (-len(real) % 4)))[2]
+    for at, status, count in (
+        (0.0, 200, 0),
+        (4e9, 200, 2),
+        (253_402_300_800.0, 400, 0),
+        (-62_135_596_801.0, 400, 0),
+        (1e300, 400, 0),
+        (math.inf, 400, 0),
+        (math.nan, 400, 0),
+    ):
+        for run in ("x", "acme//x", "//", "~"):
+            answer = await quiet.get(f"/v1/runs?cursor={cursor_text(at, run, digest)}", headers=mine)
+            assert answer.status_code == status, (at, answer.text)
+            assert len(answer.json().get("items", [])) == count, at
 
 
 async def test_a_cursor_belongs_to_its_list(quiet: Asked) -> None:

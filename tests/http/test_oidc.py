@@ -19,7 +19,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.access import Act, Kind, Role
-from holdfast.access.claims import OidcSettings, signed_in
+from holdfast.access.grants import OidcSettings, signed_in
 from holdfast.errors import InvalidSettings, Unauthenticated
 from holdfast.http.listener import Address, serving
 from holdfast.http.oidc import ASK_EVERY_S, FRESH_S, KEPT_S, Issuer, load_oidc

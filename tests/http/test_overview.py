@@ -342,6 +342,11 @@ async def test_statistics_count_what_ended(busy: Asked) -> None:
         ("shop.fail", 0.0), ("shop.flaky", 1.0),
     ]  # fmt: skip
     assert found["took"]["half_s"] > 0
+    assert found["versions"] == []
+    versions = (await busy.get("/v1/stats?by=version&workflow=shop.flaky")).json()["versions"]
+    assert [(one["version"], one["success"], one["ended"]) for one in versions] == [
+        ("1", 1.0, {"succeeded": 3})
+    ]
     only = (await busy.get("/v1/stats?workflow=shop.fail")).json()
     assert (only["ended"], only["workflows"]) == ({"failed": 1}, [])
     for window in ("1y", "0s", "30d", "now"):

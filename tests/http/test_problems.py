@@ -184,6 +184,15 @@ async def test_what_does_not_exist_is_unknown_in_the_same_bytes(lone: Asked, pat
     assert answer.content == (await lone.get("/v1/runs/nobody")).content
 
 
+async def test_ages_that_lead_out_of_the_calendar_are_refused(quiet: Asked) -> None:
+    """On each store, with the place."""
+    for name in ("since", "until"):
+        for given in ("999999999w", "99999999.999999d"):
+            for path in ("/v1/runs", "/v1/runs/counts"):
+                answer = await quiet.get(f"{path}?{name}={given}")
+                assert (answer.status_code, answer.json()["place"]) == (422, f"?{name}"), answer.text
+
+
 async def test_a_method_that_an_address_does_not_have_is_refused(lone: Asked) -> None:
     """The answer says which it has."""
     answer = await lone.client.delete("/v1/runs")
@@ -211,6 +220,22 @@ async def test_too_many_requests_are_throttled() -> None:
         assert [answer.status_code for answer in bad] == [401, 401, 429, 429]
         assert bad[-1].headers["retry-after"]
         assert (await asked.get("/v1/me", headers=other)).status_code == 200
+
+
+async def test_agents_that_are_made_up_are_counted_together() -> None:
+    """Those that are there count for themselves, so that many agents can share a token."""
+    config = msgspec.structs.replace(FAST, requests_per_s=0.001, requests_burst=3)
+    async with asking("sqlite://:memory:", config=config) as asked:
+        viewer, agent = [bearer(await made_token(asked.hf, role)) for role in ("viewer", "agent")]
+        answers = [await asked.post(f"/v1/agents/made-up-{n}/beat", headers=viewer) for n in range(5)]
+        assert [answer.status_code for answer in answers] == [403, 403, 403, 429, 429]
+        group = {"groups": [{"name": "g", "steps": ["shop.pay"]}]}
+        known = [(await asked.post("/v1/agents", group, headers=agent)).json()["agent"] for _ in range(2)]
+        for one in known:
+            answers = [await asked.post(f"/v1/agents/{one}/beat", headers=agent) for _ in range(4)]
+            assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        strange = [await asked.post(f"/v1/agents/{known[0]}/beat", headers=viewer) for _ in range(2)]
+        assert [answer.status_code for answer in strange] == [429, 429]
 
 
 async def test_a_store_that_is_gone_is_503_and_its_address_is_in_no_answer() -> None:

@@ -117,6 +117,27 @@ async def test_a_poll_waits_until_the_run_changes(busy: Asked) -> None:
     assert busy.server.polls == {}
 
 
+async def test_marks_are_read_as_http_means_them(quiet: Asked) -> None:
+    """`*` is whatever there is, several are named with commas, and W/ makes no difference. What is unknown stays unknown."""
+    await quiet.started("shop.pay", input={"cents": 1}, id="x")
+    for path in ("/v1/runs/x", "/v1/runs/x/timeline", "/v1/workflows"):
+        mark = (await quiet.get(path)).headers["etag"]
+        for known, status in (
+            (mark, 304),
+            (f"W/{mark}", 304),
+            ("*", 304),
+            (f'"other", W/{mark}', 304),
+            ('"other"', 200),
+            ('"*"x', 200),
+            ("", 200),
+            (",", 200),
+        ):
+            answer = await quiet.get(path, headers={"If-None-Match": known})
+            assert (answer.status_code, answer.headers["etag"]) == (status, mark), (path, known)
+    assert (await quiet.get("/v1/runs/x?wait_s=20", headers={"If-None-Match": "*"})).status_code == 304
+    assert (await quiet.get("/v1/runs/nobody", headers={"If-None-Match": "*"})).status_code == 404
+
+
 async def test_polls_have_a_limit_and_end_when_the_server_leaves() -> None:
     """Whoever waits is answered with what there is, and asks another server."""
     config = msgspec.structs.replace(FAST, polls_max=3)

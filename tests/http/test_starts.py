@@ -10,6 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.access import local
 from holdfast.codec.schema import filled
+from holdfast.http import views
 from holdfast.namespaces import stored
 from holdfast.store.reads import RunFilter
 from holdfast.workflow import registry
@@ -266,3 +267,24 @@ async def test_a_start_may_say_when_the_run_is_due(quiet: Asked) -> None:
         assert refused.status_code == 422, wrong
         assert refused.json()["place"] == place, refused.json()
     assert (await quiet.get("/v1/runs/wrong")).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["begin_at", "due_at"])
+async def test_a_time_that_leads_out_of_the_calendar_is_refused(quiet: Asked, name: str) -> None:
+    """Otherwise nobody could list the runs of the namespace any more: what follows it has no date."""
+    for at in ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "9000-01-01T00:00:01Z"):
+        body = {"workflow": "shop.pay", "input": {"cents": 1}, name: at, "timeout_s": 1e9}
+        alone = await quiet.post("/v1/runs", body)
+        assert (alone.status_code, alone.json()["place"]) == (422, f"/{name}"), alone.text
+        (item,) = (await quiet.post("/v1/runs/batch", {"items": [body]})).json()["items"]
+        assert (item["status"], item["problem"]["place"]) == (422, f"/items/0/{name}")
+    body = {"workflow": "shop.pay", "input": {"cents": 1}, name: "8999-12-31T23:59:59Z"}
+    assert (await quiet.post("/v1/runs", {**body, "timeout_s": 1e9})).status_code == 201
+    found = await quiet.get("/v1/runs")
+    assert (found.status_code, len(found.json()["items"])) == (200, 1)
+
+
+def test_a_row_with_a_time_beyond_the_calendar_breaks_no_list() -> None:
+    """Whoever wrote it."""
+    assert views.moment(1e12).year == 9999
+    assert views.moment(-1e12).year == 1

@@ -210,6 +210,64 @@ def test_a_list_gets_a_name(window: Window, browser: Browser) -> None:
     elsewhere.close()
 
 
+def test_a_hook_is_made_rotated_and_removed_by_forms(window: Window, site: Site) -> None:
+    """Its secret is shown once, stays until one has it, and stands in no page afterwards."""
+    page = window.open("/events")
+    dialog, rows = page.get_by_role("dialog"), page.get_by_role("row", name=re.compile("^shop-hook"))
+    page.get_by_role("link", name="Make a hook…").click()
+    expect(dialog).to_contain_text("holdfast hooks create NAME")
+    dialog.get_by_label("Name").fill("Shop Hook")
+    dialog.get_by_role("button", name="Make it").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("it needs 1 to 50 small letters")
+    window.said.clear()  # the browser itself logs that a request was refused
+    dialog.get_by_label("Name").fill("shop-hook")
+    dialog.get_by_label("Signed as").select_option("github")
+    dialog.get_by_role("button", name="Make it").click()
+    expect(dialog).to_contain_text("/v1/in/shop-hook")
+    first = dialog.locator("[data-copy]").inner_text()
+    assert len(first) > 20
+    assert page.locator("nav.rail").count() == 1
+    assert audited(page) == []
+    press(page, "Escape")
+    site.filler.emit(950, "heard.by-nobody", "shop", "meanwhile", {})
+    page.evaluate("dispatchEvent(new Event('close'))")
+    expect(dialog).to_contain_text(first)
+    page.get_by_role("link", name="I have it").click()
+    expect(rows).to_have_count(1)
+    assert first not in page.content()
+    rows.get_by_role("link", name="Rotate…").click()
+    dialog.get_by_role("button", name="Rotate", exact=True).click()
+    expect(dialog.locator("[data-copy]")).to_be_visible()
+    assert dialog.locator("[data-copy]").inner_text() != first
+    page.get_by_role("link", name="I have it").click()
+    expect(rows).to_contain_text("two secrets are good")
+    rows.get_by_role("link", name="Remove…").click()
+    dialog.get_by_label("Type shop-hook").fill("shop-hook")
+    dialog.get_by_role("button", name="Remove", exact=True).click()
+    expect(page.get_by_role("heading", name="Hooks")).to_be_visible()
+    expect(rows).to_have_count(0)
+
+
+def test_a_backfill_is_shown_before_it_begins(window: Window, site: Site) -> None:
+    """How many runs would start, and the first of them. What is typed afterwards is shown anew before anything begins."""
+    site.filler.schedule("filled", "0 3 * * *", "UTC")
+    page = window.open("/schedules/filled")
+    page.get_by_role("link", name="Backfill…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("From").fill("2026-01-01")
+    dialog.get_by_label("To", exact=True).fill("2026-01-05")
+    dialog.get_by_label("Why").fill("they were lost")
+    dialog.get_by_role("button", name="Show what it would do").click()
+    expect(dialog.locator(".change")).to_contain_text("filled@2026-01-01T03:00Z")
+    dialog.get_by_label("To", exact=True).fill("2026-01-03")
+    dialog.get_by_role("button", name="Start 4 runs").click()
+    assert audited(page) == []
+    dialog.get_by_role("button", name="Start 2 runs").click()
+    expect(page.get_by_role("heading", name="Backfills")).to_be_visible()
+    (begun,) = site.filler.ask("GET", "/v1/schedules/filled/backfills")["items"]
+    assert (begun["note"], begun["to_at"]) == ("they were lost", "2026-01-03T00:00:00Z")
+
+
 def test_an_operator_sets_a_limit_and_a_weight(window: Window, site: Site) -> None:
     """The form says who has a slot and who waits. An empty number is that of the code."""
     page = window.open("/limits/bank")
@@ -280,6 +338,66 @@ def test_many_runs_are_acted_on_by_a_plan(window: Window, site: Site) -> None:
     expect(page.locator("tbody tr", has_text="done")).to_have_count(3)
 
 
+def test_selected_runs_are_acted_on_by_a_plan_of_exactly_these(window: Window, site: Site) -> None:
+    """By keys and by pointer. What is selected stays while rows change, and the plan says what would happen to these runs and to
+    no other one. A name in every script is no obstacle."""
+    names = ["picked-1", "picked-2", "picked/3 ü ☃", "picked-4"]
+    refs = {name: site.filler.start(name, "sleeps", {"hours": 5}) for name in names}
+    page = window.open("/runs?prefix=picked")
+    expect(page.locator("#pulse")).to_contain_text("Live")
+    bar = page.locator(".bulk")
+    expect(bar).to_be_hidden()
+    press(page, "j")
+    press(page, "x")
+    press(page, "j")
+    press(page, "j")
+    press(page, "Shift+X")
+    expect(bar).to_contain_text("3 selected")
+    site.filler.ask("POST", f"/v1/runs/{refs['picked-4']}/hold", {})
+    expect(page.locator(f"#run-{refs['picked-4']} .st")).to_have_text("held")
+    expect(bar).to_contain_text("3 selected")
+    press(page, "Escape")
+    expect(bar).to_be_hidden()
+    press(page, "Control+a")
+    expect(bar).to_contain_text("4 selected")
+    page.get_by_label("Select picked-1", exact=True).click()
+    expect(bar).to_contain_text("3 selected")
+    expect(page.get_by_label("Select all runs of this page")).to_have_js_property("indeterminate", True)
+    expect(page).to_have_url(re.compile("prefix=picked"))
+    assert audited(page) == []
+    bar.get_by_label("Why").fill(f"counting {HOSTILE}")
+    bar.get_by_role("button", name="Hold…").click()
+    expect(page.get_by_role("heading", name="Hold 2 runs", exact=True)).to_be_visible()
+    expect(page.locator(".change")).to_contain_text("left alone: held already")
+    expect(page.locator(".facts")).to_contain_text(f"counting {HOSTILE}")
+    page.get_by_role("link", name="Hold 2 runs…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".change")).to_contain_text("no other begins")
+    dialog.get_by_role("button", name="Carry it out").click()
+    expect(page.locator(".head .pill")).to_have_text("done")
+    states = {name: site.filler.ask("GET", f"/v1/runs/{ref}")["state"] for name, ref in refs.items()}
+    assert states == dict.fromkeys(names, "held") | {"picked-1": "running"}
+
+
+def test_single_keys_can_be_switched_off(window: Window) -> None:
+    """Who dictates, or hits keys by accident, is not led elsewhere. The list of keys still opens, and has the switch."""
+    page = window.open("/runs")
+    press(page, "?")
+    page.get_by_role("dialog").get_by_label("Single keys do nothing").check()
+    press(page, "Escape")
+    for key in ("g", "o", "j", "x"):
+        press(page, key)
+    expect(page).to_have_url(re.compile(r"/runs$"))
+    assert page.evaluate("document.activeElement.matches('tr')") is False
+    expect(page.locator(".bulk")).to_be_hidden()
+    press(page, "?")
+    page.get_by_role("dialog").get_by_label("Single keys do nothing").uncheck()
+    press(page, "Escape")
+    press(page, "g")
+    press(page, "o")
+    expect(page).to_have_url(re.compile(r"/$"))
+
+
 def test_a_refusal_is_said_in_the_dialog_and_nothing_typed_is_lost(window: Window) -> None:
     """A deed that does not fit keeps its form open."""
     page = window.open("/runs/trip-8841")
@@ -306,8 +424,42 @@ def test_no_page_scrolls_sideways_on_a_phone(window: Window, site: Site, width: 
     assert wide == {}
 
 
+def test_a_list_of_runs_has_what_matters_at_every_width(window: Window, site: Site) -> None:
+    """Which run, its state, what it waits for, and since when or what it is: nothing of these is left out for want of room."""
+    needed = {
+        1440: {
+            "State",
+            "Run",
+            "Workflow",
+            "What it waits for, or what became of it",
+            "Progress",
+            "Started",
+            "Took, and usual",
+        },
+        1024: {"State", "Run", "What it waits for, or what became of it", "Started", "Took, and usual"},
+    }
+    page = window.page
+    for width in (1440, 1024, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        window.open("/runs?prefix=trip-8841")
+        row = page.locator("#run-trip-8841")
+        for part in (
+            row.get_by_role("link", name="trip-8841"),
+            row.locator(".st"),
+            row.get_by_text("approved"),
+        ):
+            expect(part).to_be_visible()
+        if width in needed:
+            heads = [
+                one.inner_text().strip(" ↓") for one in page.locator(".runs th").all() if one.is_visible()
+            ]
+            assert {one for one in heads if one} == needed[width]
+        assert row.get_by_role("checkbox").is_visible() is (width > 500)
+
+
 def test_a_server_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_path: Path) -> None:
-    """The page keeps what it shows, says since when, lets nothing be changed, and comes back by itself."""
+    """The page keeps what it shows, says since when, lets nothing be changed, and comes back by itself. What somebody was typing
+    is still there, and can be sent to the new server."""
     store = f"sqlite:///{tmp_path}/away.db"
     first = Process(tmp_path, store, "up", APPLICATION)
     port = first.url.rpartition(":")[2]
@@ -317,6 +469,14 @@ def test_a_server_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pa
     page.set_default_timeout(60_000)
     page.goto(first.url + "/runs/tent")
     expect(page.locator("#pulse")).to_contain_text("Live", timeout=60_000)
+    typing, listed = context.new_page(), context.new_page()
+    typing.goto(first.url + "/runs/tent")
+    typing.get_by_role("link", name="Hold", exact=True).click()
+    dialog = typing.get_by_role("dialog")
+    dialog.get_by_label("Why").fill("counting the tents")
+    listed.goto(first.url + "/runs?state=held")
+    listed.get_by_text("Save this view").click()
+    listed.get_by_label("Name of the view").fill("Held ones")
     first.close()
     expect(page.locator("#away")).to_contain_text("The server cannot be reached", timeout=60_000)
     expect(page.get_by_role("heading", name="tent")).to_be_visible()
@@ -331,6 +491,14 @@ def test_a_server_that_goes_away_is_said_and_comes_back(browser: Browser, tmp_pa
     try:
         expect(page.locator("#away")).to_be_empty(timeout=60_000)
         expect(page.locator("#pulse")).to_contain_text("Live", timeout=60_000)
+        expect(listed.locator("#away")).to_be_empty()
+        listed.get_by_role("button", name="Save", exact=True).click()
+        expect(listed.get_by_role("link", name="Held ones")).to_be_visible()
+        dialog.get_by_role("button", name="Hold 1 run").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("nothing was done")
+        dialog.get_by_role("button", name="Hold 1 run").click()
+        expect(page.locator(".head .pill")).to_have_text("held")
+        expect(page.locator("#why")).to_contain_text("counting the tents")
     finally:
         os.killpg(again.pid, signal.SIGKILL)
         again.wait()

@@ -460,3 +460,51 @@ def test_a_run_that_is_pruned_while_one_looks_at_it(browser: Browser, store_url:
         assert answer.status == 404
         expect(page.get_by_role("alert")).to_contain_text("may have been pruned")
         window.said.clear()  # the browser itself logs that there is no such page
+
+
+def test_who_is_signed_out_in_the_middle_of_a_form_loses_nothing(
+    browser: Browser, store_url: str, tmp_path: Path
+) -> None:
+    """In a dialog and in a page: nothing is done, what was typed stays, and after a sign-in elsewhere it is sent once more."""
+    with running(tmp_path, store_url, "up", APPLICATION) as up, seen_by(browser, up.url) as window:
+        filler = Filler(up.url)
+        filler.start("tent", "sleeps", {"hours": 1})
+        filler.until(partial(filler.is_now, "tent", "running"))
+        secret = output_of(
+            tmp_path, store_url, "tokens", "create", "--role", "operator", "--name", "ada"
+        ).strip()
+        sign_in(window, secret)
+        page, form, other = window.open("/runs/tent"), window.another(), window.another()
+        form.goto(f"{up.url}/do/v1/holds")
+        form.get_by_role("textbox", name="Name").fill("shop.slow")
+        page.get_by_role("link", name="Hold", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Why").fill("counting the tents")
+        other.goto(f"{up.url}/runs")
+        other.get_by_role("button", name="Sign out").click()
+        expect(other.get_by_role("button", name="Sign in")).to_be_visible()
+
+        dialog.get_by_role("button", name="Hold 1 run").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("You are signed out")
+        expect(dialog.get_by_role("link", name="Sign in")).to_have_attribute("target", "_blank")
+        in_both_themes(page, "signed-out-dialog")
+        show(form, is_shown=False)
+        show(form, is_shown=True)
+        expect(form.locator("#away")).to_contain_text("You are signed out. What you typed is kept")
+        in_both_themes(form, "signed-out-form")
+
+        other.get_by_label("Token").fill(secret)
+        other.get_by_role("button", name="Sign in").click()
+        expect(other.get_by_role("button", name="Sign out")).to_be_visible()
+        dialog.get_by_role("button", name="Hold 1 run").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("not of the session that you are in now")
+        dialog.get_by_role("button", name="Hold 1 run").click()
+        expect(page.locator(".head .pill")).to_have_text("held")
+        expect(page.locator("#why")).to_contain_text("counting the tents")
+        expect(form.locator("#away")).to_be_empty()
+        assert form.get_by_role("textbox", name="Name").input_value() == "shop.slow"
+        form.get_by_role("button", name="Hold", exact=True).click()
+        expect(form.get_by_role("heading", level=1)).to_contain_text("1 hold")
+        window.said[:] = [
+            one for one in window.said if "(Unauthorized)" not in one and "(Forbidden)" not in one
+        ]

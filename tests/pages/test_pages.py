@@ -236,6 +236,24 @@ async def test_the_bar_becomes_an_address(quiet: Asked) -> None:
     assert answer.headers["location"] == "/runs?state=held&workflow=shop.count&tag.region=eu"
 
 
+async def test_runs_are_listed_the_oldest_first_by_the_head_of_their_column(quiet: Asked) -> None:
+    """The address says it, filters keep it, and pages go on in the same direction."""
+    for n in range(53):
+        await quiet.started("shop.count", input={"a": 1}, id=f"x-{n:02}")
+    newest = (await quiet.get("/runs?prefix=x-")).text
+    assert 'aria-sort="descending"><a href="/runs?prefix=x-&amp;order=oldest"' in newest
+    oldest = (await quiet.get("/runs?prefix=x-&order=oldest")).text
+    assert re.findall(r'data-run="(x-\d+)"', oldest) == [f"x-{n:02}" for n in range(50)]
+    assert 'aria-sort="ascending"><a href="/runs?prefix=x-"' in oldest
+    assert re.search(r'href="/runs\?prefix=x-&amp;order=oldest&amp;state=pending"', oldest), (
+        "a state keeps the order"
+    )
+    (more,) = re.findall(r'href="([^"]+)" rel="next">Newer<', oldest)
+    rest = (await quiet.get(more.replace("&amp;", "&"))).text
+    assert re.findall(r'data-run="(x-\d+)"', rest) == ["x-50", "x-51", "x-52"]
+    assert (await quiet.get("/runs?order=longest")).status_code == 422
+
+
 async def test_a_run_is_started_by_the_form_that_its_type_makes(busy: Asked) -> None:
     """What does not fit is said where it was typed, and nothing starts."""
     page = await busy.get("/start?workflow=shop.count")
@@ -264,7 +282,7 @@ async def sent(asked: Asked, path: str, fields: dict[str, str]) -> Response:
     seal = re.search(r'name="seal" value="(\w+)"', form.text)
     assert seal is not None
     named = set(re.findall(r'name="(\w+)"', form.text))
-    assert set(fields) <= named, "the form has no such field"
+    assert set(fields) <= named | {"sure"}, "the form has no such field"
     answer: Response = await asked.client.post(
         path, data={"seal": seal[1], **fields}, headers={"Origin": "http://localhost"}
     )
@@ -304,7 +322,19 @@ async def test_a_schedule_is_made_and_backfilled_by_forms(busy: Asked) -> None:
     assert (one["times"], one["tz"], one["input"]["a"]) == ("0 3 * * *", "Europe/Oslo", 1)
     assert 'href="/do/v1/schedules/nightly/backfills"' in (await busy.get("/schedules/nightly")).text
     days = {"from": "2024-01-01", "to": "2024-12-31", "most": "1", "note": "they were lost"}
-    filled = await sent(busy, "/do/v1/schedules/nightly/backfills", days)
+    shown = await sent(busy, "/do/v1/schedules/nightly/backfills", days)
+    assert shown.status_code == 200
+    assert "Start 365 runs" in shown.text
+    assert 'value="they were lost"' in shown.text
+    assert (await busy.get("/v1/schedules/nightly/backfills")).json()["items"] == []
+    sure = re.search(r'name="sure" value="(\w+)"', shown.text)
+    assert sure is not None
+    other = await sent(
+        busy, "/do/v1/schedules/nightly/backfills", days | {"to": "2024-02-01", "sure": sure[1]}
+    )
+    assert "Start 31 runs" in other.text, "what was shown is another backfill"
+    assert (await busy.get("/v1/schedules/nightly/backfills")).json()["items"] == []
+    filled = await sent(busy, "/do/v1/schedules/nightly/backfills", days | {"sure": sure[1]})
     assert (filled.status_code, filled.headers["location"]) == (303, "/schedules/nightly")
     (begun,) = (await busy.get("/v1/schedules/nightly/backfills")).json()["items"]
     assert begun["note"] == "they were lost"
@@ -325,6 +355,9 @@ async def test_the_page_of_a_workflow_has_its_runs_by_state_and_how_long_they_ta
     text = (await busy.get("/workflows/shop.fail")).text
     assert re.search(r'href="/runs\?workflow=shop.fail&amp;state=failed">.*failed <span>1</span>', text)
     assert 'title="ValueError: it failed"' in text
+    assert re.search(r'<td class="id">1</td>.*<span class="num">0 %</span>', text), (
+        "its version, and how that went"
+    )
     assert 'data-topics="topic=runs%3Aworkflow%3Dshop.fail"' in text
     assert "nine of ten within" in (await busy.get("/workflows/shop.count")).text
 

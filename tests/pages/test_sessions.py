@@ -297,6 +297,22 @@ async def test_a_page_is_of_the_namespace_in_its_address(wide: Asked) -> None:
     assert (await both.get("/runs?namespace=%2F%2F")).status_code == 403
 
 
+async def test_who_has_several_namespaces_finds_the_way_to_each(wide: Asked) -> None:
+    """From every page, by links; whoever may see all names one. Whoever has one namespace sees nothing of it."""
+    both = await signed_in(wide, Role.VIEWER, "acme", "zoo")
+    assert 'href="/more?namespace=acme#namespaces"' in (await both.get("/runs")).text
+    more = (await both.get("/more?namespace=zoo")).text
+    assert 'href="/?namespace=acme"' in more
+    assert 'href="/?namespace=zoo" aria-current="page"' in more
+    assert 'name="namespace"' not in more
+    one = await signed_in(wide, Role.VIEWER, "acme")
+    assert "#namespaces" not in (await one.get("/runs")).text
+    assert "Another namespace" not in (await one.get("/more")).text
+    every = await signed_in(wide, Role.ADMIN, "*")
+    assert '<input name="namespace" required' in (await every.get("/more")).text
+    assert "<small>zoo</small>" in (await every.get("/?namespace=zoo")).text
+
+
 async def test_who_is_refused_reads_it_on_a_page_of_theirs(wide: Asked) -> None:
     """With the pages that they may see, their namespace and the way to sign out."""
     viewer = await signed_in(wide, Role.VIEWER, "acme", "zoo")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -166,6 +168,33 @@ async def test_an_agent_whose_token_is_revoked_can_be_closed(
     async with Holdfast(at.url, token=await made_token(at.hf, "agent"), roles=["agent"], config=FAST):
         run = await at.hf.start(flows.wide, 2)
         assert await run.result(timeout=60) == 3
+
+
+async def test_an_agent_that_is_refused_asks_more_and_more_rarely(
+    at: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When its lease has ended, it asks to join again. It says once that it may not, and each pause is twice as long."""
+    tries: list[float] = []
+
+    def plan(request: httpx2.Request) -> str:
+        if request.url.path == "/v1/agents":
+            tries.append(time.monotonic())
+        return ""
+
+    token = await made_token(at.hf, "agent")
+    config = msgspec.structs.replace(REMOTE, lease_s=1.5)
+    async with through(Faults(plan), at.url, token=token, roles=["agent"], config=config):
+        assert await at.hf.desk.tokens.revoke(at.hf.who, token.split("_")[2])
+
+        async def has_tried() -> bool:
+            return len(tries) >= 8
+
+        await eventually(has_tried)
+    least_s = config.poll_s / 2 * (2**6 - 1)
+    assert tries[7] - tries[1] >= least_s, "the first one is from before, and seven follow with six pauses"
+    said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len([one for one in said if "may not join" in one]) == 1
+    assert len([one for one in said if one.startswith("claiming steps")]) == 1
 
 
 async def test_a_late_claim_takes_nothing(at: Served) -> None:

@@ -280,7 +280,9 @@ async def test_faults_on_the_way_lose_and_double_nothing(busy: Served, fault: st
 
 async def test_a_start_whose_server_is_away_says_what_is_known() -> None:
     """If nobody answers, the error says whether the run may have been started."""
-    with pytest.raises(StoreUnreachable, match="does not answer"):
+    with pytest.raises(
+        StoreUnreachable, match=r"does not answer: .*: check the address, and that the server runs"
+    ):
         async with Holdfast("http://127.0.0.1:1"):
             pass
 

@@ -9,8 +9,10 @@ from holdfast import Holdfast
 from holdfast.config import Config
 from tests.roles import flows
 
-FAST = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
-"""Short intervals for what only runs as a safety net. Tests need it to run, and need not wait long for it."""
+FAST = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2, heart=False)
+"""Short intervals for what only runs as a safety net. Tests need it to run, and need not wait long for it. No process
+stands beside each node: starting a thousand of them takes as long as a third of the tests. What a heart does is claimed in
+`test_heart.py`, `test_recovery.py` and `test_quarantine.py`, and by all processes that tests start."""
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,7 @@ async def test_what_does_not_fit_is_refused_and_spends_nothing(store_url: str) -
             CallbackResult(),
             CallbackResult(output=Raw(b"1"), error=CallbackError(message="no")),
         ):
-            with pytest.raises(InvalidInput, match="one of both"):
+            with pytest.raises(InvalidInput, match="one of the two"):
                 await desk.answer_at(row, both)
         assert (await post(hf, address)).new
         assert (await run.result(60)).receipt == "r-1"

@@ -205,7 +205,7 @@ async def test_a_run_that_has_ended_is_joined(hf: Holdfast) -> None:
 async def test_what_was_never_begun_can_be_joined_and_cancelled(store_url: str) -> None:
     """A run that is cancelled before it did anything has no recorded error. Runs that joined it get the error that it
     was cancelled."""
-    config = Config(poll_s=0.05)
+    config = Config(poll_s=0.05, heart=False)
     async with Holdfast(store_url, roles=(), config=config) as outside:
         first = await outside.start(night.using(id="n-9"), "x")
         assert await first.cancel() is RunState.CANCELLED
@@ -280,7 +280,7 @@ async def holds_on(id: str, day: str) -> None:
 async def test_a_sleeping_waiter_is_answered(store_url: str) -> None:
     """The run that joined may be in no scheduler's memory when the other ends in another process. A scheduler looks for
     it."""
-    config = Config(poll_s=0.05, park_after_s=0.1, sweep_s=0.05)
+    config = Config(poll_s=0.05, park_after_s=0.1, sweep_s=0.05, heart=False)
     async with Holdfast(store_url, config=config) as hf:
         other = await hf.start(night.using(id="n-13"), "slow-13")
         await until(lambda: "at slow-13" in log)
@@ -439,7 +439,7 @@ async def test_a_child_whose_undo_gives_up_is_stuck_itself(hf: Holdfast, act: st
     assert await states(hf, *BELOW) == ["undone"] * 2 + (["undone"] * 2 if act == "skip" else ["failed"] * 2)
 
 
-CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 numbers = itertools.count()
 
 

@@ -12,7 +12,7 @@ from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.testing.world import World
 from tests.roles.conftest import until
 
-FEW = Config(poll_s=0.05, steps_max=4, claim_max=4, runs_max=20)
+FEW = Config(poll_s=0.05, steps_max=4, claim_max=4, runs_max=20, heart=False)
 """Few places, so that there is something to share."""
 begun: list[str] = []
 

@@ -39,9 +39,9 @@ from holdfast.errors import Conflict, InvalidInput, RunUndone, UnknownRun, Unkno
 from holdfast.model import RunState
 from holdfast.testing.sim import Sim
 from holdfast.workflow import registry
+from tests.roles.conftest import FAST
 from tests.roles.crash import point, through
 
-CONFIG = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
 ledger: dict[str, list[str]] = {}
 undone: list[str] = []
 broken: set[str] = set()
@@ -57,7 +57,7 @@ def clean() -> None:
 
 @pytest.fixture
 async def hf(store_url: str) -> AsyncIterator[Holdfast]:
-    async with Holdfast(store_url, config=CONFIG) as holdfast:
+    async with Holdfast(store_url, config=FAST) as holdfast:
         yield holdfast
 
 
@@ -589,7 +589,7 @@ async def test_a_fork_needs_its_code(store_url: str) -> None:
         assert [one.id for one in await caller.runs()] == ["x"]
 
 
-CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 fresh = itertools.count()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +21,8 @@ from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.keyring import KEYS
 from holdfast.schedules import every
 from holdfast.starts import Batch, Debounce
-from holdfast.testing import Sim
+from holdfast.testing import Sim, SimRun
+from holdfast.wire.cloudevents import CloudEvent
 from tests.roles.conftest import FAST
 
 QUIET_S = 0.4
@@ -38,6 +40,16 @@ async def crawl(site: str, pages: list[int]) -> list[int]:
 
 @workflow(batch=Batch("all", size=100, wait=QUIET_S))
 async def soon(pages: list[int]) -> list[int]:
+    return pages
+
+
+@workflow(on="doc.changed", debounce=Debounce("doc:{doc.id}", quiet=QUIET_S, at_most=60))
+async def changed(doc: dict[str, str]) -> str:
+    return f"{doc['id']}: {doc['text']}"
+
+
+@workflow(on="page.seen", batch=Batch("all", size=3, wait=60))
+async def seen(pages: list[int]) -> list[int]:
     return pages
 
 
@@ -153,6 +165,67 @@ async def test_a_run_that_a_workflow_starts(store_url: str) -> None:
         assert len(ids) in (1, 2)  # on a slow machine the first one may have begun
 
 
+def doc(number: int, id: str, text: str) -> CloudEvent:
+    data = json.dumps({"id": id, "text": text}).encode()
+    return CloudEvent("doc.changed", "shop", f"{number}", data)
+
+
+async def test_events_are_debounced(store_url: str) -> None:
+    """One run has the newest of them, also of those that came together. What is sent again counts once."""
+    async with Holdfast(store_url, config=FAST) as hf:
+        first = await hf.emit("doc.changed", {"id": "a", "text": "one"}, source="shop", id="0")
+        batch = [doc(1, "a", "two"), doc(2, "b", "else"), doc(3, "a", "three"), doc(1, "a", "two")]
+        sent = await hf.desk.events.emit(hf.who, batch)
+        assert [one.is_new for one in sent] == [True, True, True, False]
+        (run,), (other,) = first.started, sent[1].started
+        assert [one.started for one in sent] == [[run], [other], [run], [run]]
+        assert await hf.run(run).result(60) == "a: three"
+        assert await hf.run(other).result(60) == "b: else"
+        again = await hf.emit("doc.changed", {"id": "a", "text": "one"}, source="shop", id="0")
+        assert (again.new, again.started) == (False, [run])
+        later = await hf.emit("doc.changed", {"id": "a", "text": "four"}, source="shop", id="4")
+        assert later.started != [run]
+        assert await hf.run(later.started[0]).result(60) == "a: four"
+        with pytest.raises(InvalidInput, match=r"data: .* there is no `id`"):
+            await hf.emit("doc.changed", {"text": "no id"})
+
+
+async def test_events_are_the_items_of_a_batch(store_url: str) -> None:
+    """In the order in which they came, each once, beside starts that are no events."""
+    async with Holdfast(store_url, config=FAST) as hf, Holdfast(store_url, config=FAST, roles=()) as other:
+        sent = await hf.desk.events.emit(
+            hf.who, [CloudEvent("page.seen", "shop", name, name.encode()) for name in ("7", "5")]
+        )
+        again = await other.emit("page.seen", 5, source="shop", id="5")
+        assert not again.new
+        run = await hf.start(seen, [1, 2])
+        assert {*sent[0].started, *sent[1].started, *again.started} == {run.id}
+        assert await run.result(60) == [7, 5, 1, 2]
+        with pytest.raises(InvalidInput, match="data"):
+            await hf.emit("page.seen", "x")
+
+
+async def test_many_senders_at_once_gather_each_event_once(store_url: str) -> None:
+    """Two processes send the same events, in several batches at once."""
+    many = 60
+    async with Holdfast(store_url, config=FAST) as hf, Holdfast(store_url, config=FAST, roles=()) as other:
+
+        async def send(by: Holdfast, first: int) -> set[str]:
+            events = [
+                CloudEvent("page.seen", "shop", f"{n}", f"{n}".encode()) for n in range(first, first + 10)
+            ]
+            return {run for one in await by.desk.events.emit(by.who, events) for run in one.started}
+
+        sent = await asyncio.gather(
+            *(send(by, first) for first in range(0, many, 5) for by in (hf, other) if first + 10 <= many)
+        )
+        runs = {run for those in sent for run in those}
+        await hf.start(seen, [-1, -1, -1])  # the last batch is full, too
+        found = [page for run in runs for page in await hf.run(run).result(60) if page >= 0]
+        assert sorted(found) == list(range(many))
+        assert [row for row in await hf.store.reads.doctor() if row[2]] == []
+
+
 async def test_a_workflow_that_starts_an_empty_batch_hears_of_it(store_url: str) -> None:
     """The step fails, and so does the run, which does not catch it."""
     async with Holdfast(store_url, config=FAST) as hf:
@@ -196,6 +269,16 @@ def test_tests_play_them(sim: Sim) -> None:
     assert first.id == second.id
     sim.advance(1)
     assert first.result() == "a: two"
+    sent = [sim.emit("doc.changed", {"id": "b", "text": text}) for text in ("one", "two")]
+    assert sent[0].started == sent[1].started
+    sim.advance(1)
+    assert SimRun(sim, sent[0].started[0], changed).result() == "b: two"
+
+
+def _declared_late() -> None:
+    async def bad(site: str, pages: list[int] = []) -> None: ...  # noqa: B006
+
+    workflow(name="bad late", on="doc.changed", batch=Batch("{site}", size=2, wait=1))(bad)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +286,16 @@ def test_tests_play_them(sim: Sim) -> None:
     [
         (lambda: Debounce("a", quiet=0), "expected a time above 0"),
         (lambda: Debounce("a", quiet=5, at_most=1), "is less than quiet"),
-        (lambda: Debounce("{a.b}", quiet=5), "must be the name of a parameter"),
+        (lambda: Debounce("{a b}", quiet=5), "must be the name of a parameter"),
+        (lambda: Debounce("{a..b}", quiet=5), "must be the name of a parameter"),
+        (lambda: _declare(debounce=Debounce("{who.id}", quiet=5)), "names `who`, which is no parameter"),
+        (lambda: _declare(batch=Batch("{site.id}", size=2, wait=1)), "`site` may differ"),
+        (lambda: _declare(batch=Batch("{site}{pages.a}", size=2, wait=1)), "cannot be in the key"),
+        (
+            lambda: _declare(on="doc.changed", batch=Batch("{site}", size=2, wait=1)),
+            "one argument",
+        ),
+        (_declared_late, "`pages` must be the first parameter"),
         (lambda: Debounce("{", quiet=5), "is no key"),
         (lambda: Batch("a", size=0, wait=1), "size must be from 1"),
         (lambda: Batch("a", size=True, wait=1), "Batch: size"),

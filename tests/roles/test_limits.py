@@ -16,8 +16,9 @@ from holdfast.limits import Limit, Rate
 from holdfast.queues import LimitKey, QueueKey
 from holdfast.store.operations import Start
 from tests.roles.conftest import until
+from tests.store.conftest import run_sql
 
-QUICK = Config(poll_s=0.05)
+QUICK = Config(poll_s=0.05, heart=False)
 at_work: Counter[str] = Counter()
 most: Counter[str] = Counter()
 opened: list[bool] = []
@@ -194,6 +195,25 @@ def test_a_wrong_limit_is_refused_where_it_is_written(limits: Any, words: str) -
 
         @step(name="wrong", limits=limits)
         async def wrong(account: str) -> None: ...
+
+
+def test_keys_are_filled_in_once_for_each_fair_key() -> None:
+    """Keys that name no argument are remembered, so that a hop does not fill them in again. Others depend on the arguments."""
+    remembered, read = [
+        step(name=f"filled.{one}", limits=[Limit(one, 5)]) for one in ("a:{fair}", "b:{site}")
+    ]
+
+    async def fetch(site: str) -> None: ...
+
+    plain, named = remembered(fetch).limits, read(fetch).limits
+    assert plain is not None
+    assert named is not None
+    first, again, other = [plain.filled("default", fair, b"{}") for fair in ("acme", "acme", "bolt")]
+    assert first is again
+    assert [one.name for one in (*first, *other)] == ["a:acme", "a:bolt"]
+    found = [named.filled("default", "acme", b'{"site": "%s"}' % site)[0].name for site in (b"x", b"y")]
+    assert found == ["b:x", "b:y"]
+    assert plain.filled("team", "acme", b"{}")[0].name == "team//a:acme"
 
 
 def test_an_adaptive_limit_is_for_steps() -> None:
@@ -379,6 +399,36 @@ async def test_why_a_heavy_step_cannot_begin(store_url: str) -> None:
 @workflow
 async def heavily() -> int:
     return await heavy(1)
+
+
+@step(limits=[Limit("memory", 4)])
+async def hold_memory() -> None:
+    at_work["memory"] += 1
+    while not opened:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0.005)
+
+
+@workflow
+async def lightly() -> None:
+    await hold_memory()
+
+
+async def test_why_names_slots_that_are_saved_up(store_url: str) -> None:
+    """A heavy step that has waited for long, and who may not have the slot that is free now, say for whom it is saved up. Both
+    begin when there is room."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        runs: list[Any] = [await hf.start(lightly) for _ in range(3)]
+        await until(lambda: at_work["memory"] == 3)
+        heavy_one = await hf.start(heavily)
+        await until_waits(heavy_one, "for 3 slots under memory: 3 of 4 are taken")
+        ago = "1.0" if store_url.startswith("sqlite") else "'epoch'"
+        run_sql(store_url, f"UPDATE steps SET ready_at = {ago} WHERE state = 'ready'")
+        await until_waits(heavy_one, "what is free is saved up for it")
+        late = await hf.start(lightly)
+        await until_waits(late, "what is free is saved up for what takes several at once")
+        opened.append(True)
+        for run in [*runs, late, heavy_one]:
+            await run.result(60)
 
 
 async def until_waits(run: Any, words: str) -> None:

@@ -242,7 +242,7 @@ async def test_an_iterator_that_gives_other_items_is_a_drift(store_url: str) -> 
     assert run.id == "x"
 
 
-CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 runs = itertools.count()
 
 

@@ -30,6 +30,7 @@ QUICK = Config(
     poll_s=0.05,
     sweep_s=0.05,
     watch_s=0.05,
+    heart=False,
     breaker_failures_min=3,
     breaker_wait_s=0.1,
     breaker_open_s=600.0,

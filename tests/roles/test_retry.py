@@ -35,11 +35,10 @@ from holdfast.config import Config
 from holdfast.errors import RunCancelled, RunUndone, WrongState
 from holdfast.model import RunState
 from holdfast.run import Run
-from tests.roles.conftest import until
+from tests.roles.conftest import FAST, until
 from tests.roles.crash import point, through
 from tests.roles.test_children import until_state
 
-CONFIG = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
 ledger: dict[str, list[str]] = {}
 """What was done, and with which keys, in order."""
 undone: list[str] = []
@@ -57,7 +56,7 @@ def clean() -> None:
 
 @pytest.fixture
 async def hf(store_url: str) -> AsyncIterator[Holdfast]:
-    async with Holdfast(store_url, config=CONFIG) as holdfast:
+    async with Holdfast(store_url, config=FAST) as holdfast:
         yield holdfast
 
 
@@ -611,7 +610,7 @@ async def test_a_child_is_retried_by_its_parent(hf: Holdfast) -> None:
     broken.add("1 second")
     run = await hf.start(journey.using(id="m"), "ids")
     await fails(run)
-    with pytest.raises(WrongState, match=r"child of 'm', which is undone: `holdfast retry m`"):
+    with pytest.raises(WrongState, match=r"child of 'm', which was undone: `holdfast retry m`"):
         await hf.run("leg-1").retry()
     handled = await hf.start(handles_child.using(id="handled"))
     assert await handled.result(60) == "without"
@@ -710,7 +709,7 @@ async def numbers_flow() -> str:
 
 # --- when processes die -----------------------------------------------------------------------------------------------
 
-CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 
 
 @step(retry=Retry(attempts=1, losses=5))
@@ -774,7 +773,7 @@ async def test_a_crash_anywhere_in_a_retry_repeats_nothing(store_url: str, ends:
 async def test_processes_that_retry_at_once_get_one_run(store_url: str) -> None:
     """Each retries in its own process."""
     broken.add("ship")
-    async with Holdfast(store_url, config=CONFIG) as hf:
+    async with Holdfast(store_url, config=FAST) as hf:
         await fails(await hf.start(handles_one.using(id="z")))
     program = (
         "import asyncio, sys\n"

@@ -116,7 +116,7 @@ async def test_what_a_child_did_is_undone_in_its_place(hf: Holdfast) -> None:
     await healthy(hf.store)
 
 
-CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 numbers = itertools.count()
 PARTS = 4
 """The points are divided among so many tests, so that none of them takes too long."""

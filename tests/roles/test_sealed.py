@@ -9,6 +9,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import httpx2
@@ -20,10 +21,11 @@ from holdfast import Holdfast, InvalidInput, Run, RunFailed, RunState, Secret
 from holdfast.codec import secret
 from holdfast.commands.keys import anew, digest_key
 from holdfast.environment import Environment
-from holdfast.errors import InvalidSettings, StoreSealed
+from holdfast.errors import DefinitionError, InvalidSettings, StoreSealed
 from holdfast.http.app import Server, make_app
 from holdfast.http.oidc import Issuer
 from holdfast.keyring import KEYS, keys_here
+from holdfast.schedules import every
 from holdfast.store import open_store
 from holdfast.store.seals import SealedRow, Seals, Table, reseal_all
 from holdfast.store.store import Store
@@ -401,6 +403,28 @@ async def test_a_secret_needs_a_sealed_store(store_url: str, keys: Sealed) -> No
     async with Holdfast(store_url, config=FAST):
         with pytest.raises(InvalidSettings, match="HOLDFAST_KEYS"):
             Secret("4242")
+
+
+async def test_a_secret_is_no_argument_of_a_schedule(store_url: str, keys: Sealed) -> None:
+    """The leader starts its runs without keys, so the store has the arguments as they are. It is refused in code, by a
+    program and over HTTP."""
+    keys(ONE)
+    card = Card(Secret(CANARY), "anna")
+    said = "the arguments of a schedule can be read by everybody"
+    with pytest.raises((DefinitionError, InvalidInput), match=said):
+        every("@daily", name="in code")(flows.pay, card)
+    async with Holdfast(store_url, config=FAST) as hf:
+        with pytest.raises(InvalidInput, match=said):
+            await hf.schedules.create(every("@daily", name="daily"), flows.pay, card)
+        app = make_app(Server(hf, hf.desk, is_loopback=True))
+        transport = httpx2.ASGITransport(app=app)
+        body: dict[str, Any] = {"workflow": flows.pay.name, "times": "@daily", "name": "daily"}
+        body |= {"input": {"card": {"number": {"$secret": CANARY}, "holder": "anna"}}}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            refused = await client.post("/v1/schedules", json=body)
+        assert (refused.status_code, said in refused.text) == (422, True), refused.text
+        assert await hf.schedules.list() == []
+    assert CANARY not in everything(store_url)
 
 
 async def test_who_has_made_a_secret_opens_no_store_without_keys(store_url: str, keys: Sealed) -> None:

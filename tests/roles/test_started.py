@@ -226,7 +226,7 @@ async def test_start_in_a_step_is_refused(hf: Holdfast) -> None:
         await (await hf.start(wrong_place)).result(60)
 
 
-CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 numbers = itertools.count()
 
 

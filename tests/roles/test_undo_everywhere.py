@@ -16,7 +16,7 @@ from holdfast.config import Config
 from tests.roles import undo_flows
 from tests.roles.crash import through
 
-CONFIG = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
+CONFIG = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05, heart=False)
 numbers = itertools.count()
 
 TRIP = ["flight", "hotel", "car", "confirm"]

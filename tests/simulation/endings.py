@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import UNDO_PREFIX, undone_key
+from holdfast.node import Node as HostingNode
 from tests.simulation import program
 from tests.simulation.ledger import DONE, UNDONE
 
@@ -49,9 +50,10 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
         yield from G5_by_hand(run, steps[run.id])
         yield from no_result_without_effect(simulation, run, steps[run.id])
     yield from no_scheduler_held_a_run(simulation)
+    yield from no_place_is_lost(simulation)
     for part in simulation.parts:
         yield from part.endings(simulation)
-    for name, meaning, count in checker.connection.execute(_doctor()).fetchall():
+    for name, meaning, count in simulation.reader("doctor").execute(_doctor()).fetchall():
         if count:
             yield f"doctor {name}: {meaning}: {count}"
 
@@ -336,3 +338,13 @@ def no_scheduler_held_a_run(simulation: Simulation) -> Iterator[str]:
     ).fetchall()
     for run_id, note in held:
         yield f"I11 {run_id} was held by a scheduler: {note}"
+
+
+def no_place_is_lost(simulation: Simulation) -> Iterator[str]:
+    """An agent that executes nothing has all its places for `async def` steps."""
+    for process in simulation.working:
+        agent = process.node.agent if isinstance(process._caller, HostingNode) else None
+        if agent is not None and not agent.assignments and not agent.closing:
+            free, most = agent.places._free_async, simulation.config.steps_max
+            if free != most:
+                yield f"I6 {process.name} executes nothing, and has {free} of {most} places"

@@ -16,6 +16,12 @@ from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE
 from holdfast.model import NEVER, UNDO, UNDO_PREFIX, Failure, Outcome, undone_key
 from holdfast.node import Node as HostingNode
 from holdfast.store.operations import HandBack, Hop, RetryStep, Save
+from tests.simulation.reference import (
+    I68_failures_have_their_consequence,
+    I69_an_attempt_is_kept_as_it_was,
+    I70_issued_as_declared,
+    I71_rows_agree_with_their_state,
+)
 
 
 class Run(NamedTuple):
@@ -73,6 +79,9 @@ class Step(NamedTuple):
     complete_by: float | None
     queue: int
     retry: str | None
+    issued_at: float
+    started_at: float | None
+    throttled: int
 
     @property
     def effect_key(self) -> str:
@@ -114,6 +123,10 @@ class Attempt(NamedTuple):
     n: int
     attempt: int
     ending: str
+    agent: str | None
+    error: str | None
+    started_at: float | None
+    finished_at: float | None
 
 
 class Lane(NamedTuple):
@@ -596,7 +609,7 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
         # An attempt that times out or is lost spends nothing of the first budget: each class has its own.
         if after.spent > after.attempts_max or after.timeouts > after.attempts_max:
             yield f"step {after.n} of {after.run_id} spent {after.spent} attempts of {after.attempts_max}, and {after.timeouts} by timeouts"
-        elif after.attempt > 2 * after.attempts_max + after.losses + after.excused + 1:
+        elif after.attempt > 2 * after.attempts_max + after.losses + after.excused + after.throttled + 1:
             yield f"step {after.n} of {after.run_id} used {after.attempt} attempts of {after.attempts_max}"
         if after.losses > checker.config.losses_max + 1 and after.losses > after.losses_max + 1:
             yield f"step {after.n} of {after.run_id} was lost {after.losses} times"
@@ -1051,8 +1064,11 @@ def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
             child = checker.runs.get(after.run_id) or next(
                 run for _, _, run in commit.runs if run is not None and run.id == after.run_id
             )
-            if not any(isinstance(op, Hop) and op.run_id == child.parent_id for op in commit.asked["ops"]):
+            hops = [op for op in commit.asked["ops"] if isinstance(op, Hop) and op.run_id == child.parent_id]
+            if not hops:
                 yield f"{child.id}, a child of {child.parent_id}, was asked to cancel itself by another run"
+            elif not any(child.parent_n in op.cancelled for op in hops):
+                yield f"{child.id} was asked to cancel itself, and its parent gave up {[op.cancelled for op in hops]}"
     if commit.retried:
         owned = {(run.parent_id, run.parent_n) for _, _, run in commit.runs if run is not None}
         # A child that a saga has undone stays with the run that undid it.
@@ -1114,4 +1130,8 @@ CHECKS = (
     I22_breakers_go_by_rounds,
     I25_whose_child,
     I43_a_child_is_undone_first,
+    I68_failures_have_their_consequence,
+    I69_an_attempt_is_kept_as_it_was,
+    I70_issued_as_declared,
+    I71_rows_agree_with_their_state,
 )

@@ -580,7 +580,7 @@ def handled_failures_cut_off(stack: ExitStack) -> None:
 
 
 @mutant(
-    "a step that may have had its effect keeps its key when its run is retried", within=150, part="retries"
+    "a step that may have had its effect keeps its key when its run is retried", within=300, part="retries"
 )
 def retries_forget_keys(stack: ExitStack) -> None:
     real = Heritage.take_over
@@ -688,3 +688,40 @@ def breakers_stay_in_their_round(stack: ExitStack) -> None:
 def nodes_leave_with_their_steps(stack: ExitStack) -> None:
     sql(stack, "retire_reclaimed", "AND agent = ?1)", "AND agent = ?1 AND fence < 0)")
     sql(stack, "lost_by", "LIMIT ?2", "LIMIT min(?2, 1)")
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+
+
+@mutant("a step waits between its attempts as long as its policy says", within=60)
+def waits_grow_from_the_first_on(stack: ExitStack) -> None:
+    real = policy.backoff_s
+    code(stack, policy, "backoff_s", lambda retry, times, random: real(retry, times + 1, random))
+
+
+@mutant("an attempt is kept with the time at which it began", within=60)
+def attempts_begin_when_their_step_was_issued(stack: ExitStack) -> None:
+    kept = "agent, ?5, started_at, store_now()"
+    sql(stack, "keep_attempts", kept, kept.replace("started_at", "issued_at"))
+
+
+@mutant("a step has the priority of its run and its own", within=60)
+def new_steps_have_no_priority(stack: ExitStack) -> None:
+    sql(stack, "issue_steps", "?7, ?8, coalesce", "?7, 0 * ?8, coalesce")
+
+
+@mutant("a step that waits for its next attempt belongs to no agent", within=60)
+def steps_that_wait_keep_their_agent(stack: ExitStack) -> None:
+    sql(stack, "retry_steps", "agent = NULL, ", "")
+
+
+@mutant("a twin that has ended takes no place", within=60, part="hedge")
+def twins_keep_their_places(stack: ExitStack) -> None:
+    real = Agent._let_go
+
+    def let_go(self: Any, assignment: Any) -> bool:
+        if assignment.twin and not assignment.ended:
+            self.places.overtake(assignment.step)
+        return real(self, assignment)
+
+    code(stack, Agent, "_let_go", let_go)

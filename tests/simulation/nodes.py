@@ -3,6 +3,7 @@ step is about to begin."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from holdfast.agent.agent import Agent
@@ -13,6 +14,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.heartbeat import Heartbeat
 from holdfast.node import Node
+from holdfast.store.bell import Bell
 from holdfast.store.nodes import Nodes
 from holdfast.testing.world import Process
 from holdfast.workflow.here import Attempting, here_var
@@ -65,3 +67,13 @@ class WatchedProcess(Process):
         """The node of this process. Checks ask for it at every effect, and it is not theirs to ask whether this is the
         event loop that opened it."""
         return cast("Node", self._remote_node or self._caller)
+
+
+async def carried_out(process: Process, act: Coroutine[Any, Any, Any]) -> Any:
+    """Do what an operator asks of the store, and ring the bells as the desk does."""
+    answer = await act
+    caller = process._caller
+    if isinstance(caller, Node):
+        for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
+            caller.ring(bell)
+    return answer

@@ -20,6 +20,7 @@ from holdfast import (
     continue_as_new,
     here,
     keep,
+    now,
     publish,
     saga,
     set_progress,
@@ -79,12 +80,19 @@ async def _have_effect(simulation: Simulation, tag: int, how: str) -> int:
             if here.saved is None:
                 await here.save(tag)
                 simulation.saved(tag)
-                if (drawn := simulation.dice.random()) < 0.4:
+                here.beat(0.5, "saved")
+                if (drawn := simulation.dice.random()) < 0.3:
                     raise ConnectionError("after the checkpoint")
                 if drawn < 0.7:
                     await asyncio.sleep(drawn * 2)
+                if drawn < 0.5:
+                    raise ConnectionError("after the checkpoint and more")
             else:
                 simulation.sometimes("an attempt found the checkpoint of an earlier one")
+        case "puts off":
+            raise RetryIn(0.1)
+        case "never ends":
+            await asyncio.sleep(30)
         case "hangs" if here.attempt == 1:
             await asyncio.sleep(30)
         case "clings" if here.attempt == 1:
@@ -170,7 +178,7 @@ async def work(tag: int, how: str) -> int:
     return done
 
 
-@step(retry=QUICK, timeout=2.5)
+@step(retry=Retry(attempts=3, delay=0.1, max_delay=0.4, jitter="none"), timeout=2.5)
 async def book(tag: int, how: str) -> int:
     return await _do(tag, how)
 
@@ -190,13 +198,15 @@ async def unpay(done: int | None, tag: int, how: str) -> None:
     await _undo(done, tag, how)
 
 
-@step(retry=QUICK, timeout=2.5)
+@step(retry=Retry(attempts=3, delay=0.1, max_delay=0.4, jitter="equal"), timeout=2.5)
 def compute(tag: int, how: str) -> int:
     """A plain function. In a real process, an agent runs it in a thread. The simulation has no threads."""
     simulation = ledger.simulation
     simulation.began(tag)
-    if how in ("stop", "stops late"):
+    if how in ("stop", "stops late", "never ends"):
         raise Stop("no")
+    if how == "puts off":
+        raise RetryIn(0.1)
     if how == "flaky" and here.attempt <= 1:
         raise ConnectionError("not yet")
     simulation.did(here.key, tag)
@@ -303,7 +313,9 @@ async def _walk(plan: Plan) -> Any:
             except TimeoutError:
                 return "late"
         case ["nap", seconds]:
+            began = now()
             await asyncio.sleep(seconds)
+            ledger.simulation.napped(seconds, (now() - began).total_seconds())
             return None
         case ["wait", limit]:
             try:
@@ -379,6 +391,12 @@ async def program(plan: str) -> str:
 # --- expected results -------------------------------------------------------------------------------------------------
 
 
+WITHOUT_END = ("never ends", "puts off")
+"""Behaviours with which a step uses up its attempts."""
+SHORT = ("grind", "press")
+"""Steps that do not behave so: see `parts/threads.py`."""
+
+
 class MustFail(Exception):
     """A run with this plan must not succeed."""
 
@@ -386,8 +404,8 @@ class MustFail(Exception):
 def expected_result(plan: Plan) -> Any:
     """Return the result of a run with this plan that succeeds. Raise MustFail if such a run must not succeed."""
     match plan:
-        case ["do", _, tag, how]:
-            if how in ("stop", "stops late", "unstorable"):
+        case ["do", name, tag, how]:
+            if how in ("stop", "stops late", "unstorable") or (how in WITHOUT_END and name not in SHORT):
                 raise MustFail
             return tag
         case ["seq" | "par" | "group", parts]:

@@ -12,6 +12,8 @@ from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple
 
+import apsw
+
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
 from tests.simulation.parts import Parts
 from tests.simulation.simulation import (
@@ -99,9 +101,13 @@ def play(seeds: Iterable[int], *, plain: bool = False) -> Report:
 
 
 def quietly() -> None:
-    """Suppress what Python prints when it collects the remains of killed processes."""
+    """Prepare a process that only plays seeds. Suppress what Python prints when it collects the remains of killed
+    processes, and let SQLite not count the memory that it uses, which it does under a lock."""
     sys.unraisablehook = lambda unraisable: None
     sys.stderr = open(os.devnull, "w") if multiprocessing.parent_process() else sys.stderr  # noqa: SIM115, PTH123
+    apsw.shutdown()
+    apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, False)
+    apsw.initialize()
 
 
 def play_all(

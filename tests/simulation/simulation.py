@@ -52,7 +52,7 @@ from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
 from tests.simulation.invariants import Checker, Commit, Run, Step
 from tests.simulation.ledger import DONE, Book, ledger
 from tests.simulation.network import ServerProcess
-from tests.simulation.nodes import WatchedProcess
+from tests.simulation.nodes import WatchedProcess, carried_out
 from tests.simulation.parts import NAMESPACES, USUAL_S, Parts
 from tests.simulation.parts.threads import CHILDREN
 from tests.simulation.schedule import Schedule, drawn_parts, unusual
@@ -79,6 +79,8 @@ RETRIES_S = 8.0
 """Until when operators retry what has ended."""
 LEASE_PRECISION_S = 0.02
 """How much longer a node may believe that it has its lease, because its clock is slow."""
+NAP_PRECISION_S = 0.001
+"""By how much rounding may make a nap shorter."""
 COLLECT_AFTER = (20_000, 5, 100)
 """The limits of Python's garbage collector while a seed is played."""
 ROLES = ("scheduler", "agent", "supervisor")
@@ -169,6 +171,8 @@ class Simulation(World):
         for part in self.parts:
             config = structs.replace(config, **part.settings())
         self.swarm = Swarm(Random(f"swarm/{seed}"))
+        if self.parts.plays("calm"):
+            self.swarm.rates = {}
         if schedule is not None:
             config = schedule.config()
             schedule.set_parts(self.parts)
@@ -391,6 +395,13 @@ class Simulation(World):
         """Note that the code of a step has ended."""
         self.acting[node] -= 1
 
+    def napped(self, seconds: float, took_s: float) -> None:
+        """Check that a nap took its time, by the clock that the code of a workflow sees. A replay repeats it. A retry or fork
+        may keep the nap and do again what came before."""
+        runs = self.checker.runs.values()
+        if took_s < seconds - NAP_PRECISION_S and not any(run.retry_of or run.forked_from for run in runs):
+            self.broke(f"I19 a nap of {seconds} s took {took_s:.3f} s")
+
     async def call_shop(self) -> None:
         """Raise while the shop is down, at once or after a while."""
         begin, end = self.parts.shop_down
@@ -461,8 +472,8 @@ class Simulation(World):
         for other in keys:
             if other != key:
                 if self.book.effects[other] == DONE:
-                    if self._is_steered(other.split("::", 1)[0]):
-                        continue  # an operator said that it stays as it is
+                    if any(self._is_steered(run) for run in self.chain_of(executing())):
+                        continue  # an operator said that it stays as it is, of this run or of a retry that took it over
                     if _are_two_requests(key, other):
                         continue  # nobody answered in time: see I61, which says when a call may ask again
                     return other
@@ -815,13 +826,18 @@ class Simulation(World):
             await asyncio.sleep(0.3)
         payload = json.dumps(key).encode()
         await self.asked(
-            lambda process: process.store.operators.send_signal(NewSignal(run_id, "note", key, payload))
+            lambda process: carried_out(
+                process, process.store.operators.send_signal(NewSignal(run_id, "note", key, payload))
+            )
         )
 
     async def _cancel(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
         answer = await self.asked(
-            lambda process: process.store.operators.cancel_run(run_id, "sim", "no more"), tries=4
+            lambda process: carried_out(
+                process, process.store.operators.cancel_run(run_id, "sim", "no more")
+            ),
+            tries=4,
         )
         if answer is not None:
             self.sometimes("a run was asked to cancel itself")
@@ -829,24 +845,33 @@ class Simulation(World):
     async def _hold(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
         if (
-            await self.asked(lambda process: process.store.operators.hold(run_id, "sim", "wait"), tries=4)
+            await self.asked(
+                lambda process: carried_out(process, process.store.operators.hold(run_id, "sim", "wait")),
+                tries=4,
+            )
             is None
         ):
             return
         self.sometimes("a run was held")
         await asyncio.sleep(self.dice.random() * 2)
-        await self.asked(lambda process: process.store.operators.release(run_id, "sim", "go on"))
+        await self.asked(
+            lambda process: carried_out(process, process.store.operators.release(run_id, "sim", "go on"))
+        )
 
     async def _retry_now(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
-        await self.asked(lambda process: process.store.operators.retry_now(run_id, "sim"), tries=3)
+        await self.asked(
+            lambda process: carried_out(process, process.store.operators.retry_now(run_id, "sim")), tries=3
+        )
 
     async def _send_odd(self, run_id: str) -> None:
         """Send a signal that does not fit, as someone does who does not know what the workflow waits for."""
         dice = self.parts.later
         await asyncio.sleep(dice.random() * 2)
         signal = NewSignal(run_id, "note", "odd", b'{"not": "text"}')
-        await self.asked(lambda process: process.store.operators.send_signal(signal), tries=8)
+        await self.asked(
+            lambda process: carried_out(process, process.store.operators.send_signal(signal)), tries=8
+        )
 
     async def _retry_ended(self) -> None:
         """Retry runs that have failed, were cancelled or undone, as an operator does; sometimes twice."""
@@ -1104,11 +1129,11 @@ class Simulation(World):
 
 
 async def _release(run_id: str, process: Process) -> Any:
-    return await process.store.operators.release(run_id, "sim", "go on")
+    return await carried_out(process, process.store.operators.release(run_id, "sim", "go on"))
 
 
 async def _send_signal(signal: NewSignal, process: Process) -> Any:
-    return await process.store.operators.send_signal(signal)
+    return await carried_out(process, process.store.operators.send_signal(signal))
 
 
 def _are_two_requests(key: str, other: str) -> bool:
@@ -1118,28 +1143,35 @@ def _are_two_requests(key: str, other: str) -> bool:
 
 
 async def _retry_run(run_id: str, process: Process) -> Any:
-    return await process.store.operators.retry_run(run_id, "sim")
+    return await carried_out(process, process.store.operators.retry_run(run_id, "sim"))
 
 
 async def _resolve_quarantine(run_id: str, act: str, process: Process) -> Any:
-    return await process.store.quarantine.resolve_quarantine(
-        act,
-        fingerprint=None,
-        run_id=run_id,
-        before=process.world.store_now(),
-        result=json.dumps(program.SKIPPED).encode(),
-        actor="sim",
-        note="",
-        limit=10,
+    return await carried_out(
+        process,
+        process.store.quarantine.resolve_quarantine(
+            act,
+            fingerprint=None,
+            run_id=run_id,
+            before=process.world.store_now(),
+            result=json.dumps(program.SKIPPED).encode(),
+            actor="sim",
+            note="",
+            limit=10,
+        ),
     )
 
 
 async def _retry_undo(run_id: str, process: Process) -> Any:
-    return await process.store.operators.steer_undo(run_id, "retry", None, "sim", "again")
+    return await carried_out(
+        process, process.store.operators.steer_undo(run_id, "retry", None, "sim", "again")
+    )
 
 
 async def _skip_undo(run_id: str, n: int, process: Process) -> Any:
-    return await process.store.operators.steer_undo(run_id, "skip", n, "sim", "its child was abandoned")
+    return await carried_out(
+        process, process.store.operators.steer_undo(run_id, "skip", n, "sim", "its child was abandoned")
+    )
 
 
 def _is_harmless(op: Hop) -> bool:

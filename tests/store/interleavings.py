@@ -301,6 +301,10 @@ async def _waiting_runs(store: Store) -> None:
     )
     (queue,) = await store.queues.number_queues([QueueKey("acme", limits)])
     await parked(store, *(call(n, queue=queue) for n in (1, 2, 3)), run=new_run("queued"))
+    crowd = (LimitKey("crowd", 2, weight=1), LimitKey("crowd", 2, weight=2))
+    light, heavy = await store.queues.number_queues([QueueKey("acme", (one,)) for one in crowd])
+    await parked(store, call(1, queue=light, priority=2), run=new_run("light"))
+    await parked(store, call(1, queue=heavy, priority=2, ready_at=1.0), run=new_run("heavy"))
     for run_id in ("probe-1", "probe-2", "probe-3"):
         await parked(store, call(1, name="shop.ship", lane=2), run=new_run(run_id))
     for run_id in ("pending-1", "pending-2"):
@@ -928,6 +932,13 @@ async def register_remote(store: Store, node: str) -> Any:
 
 
 @operation()
+async def register_remote_again(store: Store, node: str) -> Any:
+    """A node that is there registers once more, and keeps its secret."""
+    columns = ("host", 1, "agent", '{"steps": ["shop.charge"]}', 10, LONG_S)
+    return await store.remotes.register(E, columns, "token-2", b"another")
+
+
+@operation()
 async def claim_remote(store: Store, node: str) -> Any:
     """Both claim in the same turn of one node: one of them takes something."""
     claims = [StepClaim(E, LANES[1:2], 2, probes_of="bank"), StepClaim(E, LANES, 2)]
@@ -1231,6 +1242,18 @@ async def emit(store: Store, node: str) -> Any:
 async def emit_known(store: Store, node: str) -> Any:
     """An event that came before, beside a new one that nobody takes."""
     return await store.events.emit([event("e0", "not-again"), event("e2", type="unheard")], node)
+
+
+@operation()
+async def emit_gathered(store: Store, node: str) -> Any:
+    """Events that start workflows that gather their starts, and wake a run: the runs of the keys take them."""
+    starts = [
+        _gathered("two", run_id="start-6"),
+        _gathered("two", "quiet", run_id="start-7", parameter=""),
+        _gathered("one", "other", run_id="start-8"),
+    ]
+    events = [event(f"e{n}")._replace(starts=[start]) for n, start in enumerate(starts, start=3)]
+    return await store.events.emit(events, node)
 
 
 @operation()

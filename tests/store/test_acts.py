@@ -380,17 +380,17 @@ async def test_meant_runs_say_what_decides(store: Store) -> None:
     assert found["over"].fence == (await store.reads.run("over")).fence  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("prefix", [None, "r"])
-async def test_meant_runs_come_in_pages(store: Store, prefix: str | None) -> None:
-    """Page after page lists each run once, by the time or by the beginning of the id."""
+@pytest.mark.parametrize(("prefix", "ids"), [(None, ()), ("r", ()), (None, tuple(f"r{n}" for n in range(9)))])
+async def test_meant_runs_come_in_pages(store: Store, prefix: str | None, ids: tuple[str, ...]) -> None:
+    """Page after page lists each run once, by the time, by the beginning of the id, or by ids."""
     for number in range(7):
         await start(store, new_run(f"r{number}"))
     await start(store, new_run("other", namespace="else"))
-    where, after, found = RunFilter(prefix=prefix, limit=3, namespace="default"), "", []
+    where, after, found = RunFilter(prefix=prefix, ids=ids, limit=3, namespace="default"), "", []
     while page := await store.acts.meant_runs(where, after):
         found += [run.id for run in page]
         after = page[-1].id
-        if prefix is None:
+        if prefix is None and not ids:
             where.before = (page[-1].created_at, after)
     assert sorted(found) == [f"r{number}" for number in range(7)]
 

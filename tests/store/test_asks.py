@@ -68,9 +68,18 @@ async def test_the_last_answer_that_was_needed_ends_the_step(store: Store) -> No
     assert (step.state, step.fence) == (StepState.SUCCEEDED, 1)
     values = [(each["by"], each["value"]) for each in json.loads(step.output or b"")]
     assert values == [("person:anna", True), ("person:bob", False)]
-    verbs = [(entry.verb, entry.actor) for entry in await store.reads.journal(run)]
-    assert verbs == [("answer", "bob"), ("answer", "anna")]
+    journal = await store.reads.journal(run)
+    assert [(entry.verb, entry.actor) for entry in journal] == [("answer", "bob"), ("answer", "anna")]
+    assert journal[0].note == f"ask {ask.id}: person:bob answered for team:finance, 2 of 2"
     await healthy(store)
+
+
+async def test_who_is_asked_by_name_answers_for_themselves(store: Store) -> None:
+    """Also if a team of theirs is asked, too. The journal says so."""
+    run, ask = await one(store, who=("team:finance", "person:anna"))
+    await store.asks.answer(ask.id, given("anna"))
+    (entry,) = await store.reads.journal(run)
+    assert entry.note == f"ask {ask.id}: person:anna answered, 1 of 1"
 
 
 async def test_one_person_is_one_answer(store: Store) -> None:

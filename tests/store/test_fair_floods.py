@@ -83,15 +83,15 @@ async def test_ten_runs_begin_before_500_more_of_a_flood(store: Store) -> None:
 
 
 async def test_weights_hold_within_a_twentieth_over_thousands_of_steps(store: Store) -> None:
-    """Of 4,000 steps of two keys with the weights 1 and 3, three quarters are of the second one, within 5 %, whatever number
+    """Of 10,000 steps of two keys with the weights 1 and 3, three quarters are of the second one, within 5 %, whatever number
     of places each claim has."""
     light, heavy = await queue_of(store, "light"), await queue_of(store, "heavy")
     await store.queues.set_fair("heavy", 3, "op", "")
-    for number in range(4):
-        await begin(store, *(call(n, queue=light) for n in range(1, 801)), run=new_run(f"light-{number}"))
-        await begin(store, *(call(n, queue=heavy) for n in range(1, 801)), run=new_run(f"heavy-{number}"))
+    for number in range(10):
+        await begin(store, *(call(n, queue=light) for n in range(1, 501)), run=new_run(f"light-{number}"))
+        await begin(store, *(call(n, queue=heavy) for n in range(1, 1001)), run=new_run(f"heavy-{number}"))
     turns, took, places = Turns(), Counter[str](), [1, 3, 7, 20, 50, 100]
-    while sum(took.values()) < 4_000:
+    while sum(took.values()) < 10_000:
         found = await store.agents.claim_steps(A, [1], places[sum(took.values()) % 6], turns=turns)
         took.update(one.run_id.partition("-")[0] for one in found)
     share = took["heavy"] / sum(took.values())

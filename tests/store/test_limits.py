@@ -59,8 +59,8 @@ async def used(store: Store, queue: Queue) -> int:
     async def read(session: Any) -> Any:
         return await session.rows(Verb.limit_rooms, [queue.limits[0][0]])
 
-    ((_, _, _, _, _, _, found, _, _),) = await store.database.look(StoreCall("test", (), (), {}), read)
-    return int(found)
+    (row,) = await store.database.look(StoreCall("test", (), (), {}), read)
+    return int(row[6])
 
 
 async def test_no_more_begin_than_a_limit_allows(store: Store) -> None:
@@ -478,3 +478,63 @@ async def test_a_limit_that_several_share_takes_no_places_from_others(store: Sto
         assert len(got) == 20
         assert sum(one.run_id != free for one in got) == 1
         await store.batches.commit(A, [report_of(one) for one in got])
+
+
+@pytest.mark.parametrize("room", [1, 3])
+@pytest.mark.parametrize("why", ["backs off", "run is held"])
+async def test_what_cannot_begin_keeps_no_slots_from_others(store: Store, room: int, why: str) -> None:
+    """Two keys share a limit. One of them has only steps that back off, or whose run does not go on. The other one gets all
+    slots, at every claim."""
+    shared = LimitKey("api", room)
+    acme, bolt = [await under(store, shared, fair=fair) for fair in ("acme", "bolt")]
+    later = (await store.now()) + LONG_S if why == "backs off" else 1.0
+    stopped = await begin(store, *(call(n, queue=acme, ready_at=later) for n in range(1, 9)), run=new_run())
+    if why != "backs off":
+        await store.operators.hold(stopped, "op", "")
+    going = await wait(store, bolt, 40)
+    turns = Turns()
+    for _ in range(8):
+        found = await claim(store, turns=turns)
+        assert [one.run_id for one in found] == [going] * room
+        await store.batches.commit(A, [report_of(one) for one in found])
+
+
+async def test_many_that_cannot_begin_keep_no_slots_from_others(store: Store) -> None:
+    """However many they are, each claim of a slot finds who can begin. As soon as one of them can, it has its turns again, and
+    no more than that."""
+    shared, later = LimitKey("api", 1), (await store.now()) + LONG_S
+    for number in range(30):
+        queue = await under(store, shared, fair=f"customer-{number}")
+        await begin(store, call(1, queue=queue, ready_at=later), run=new_run())
+    going, turns = await wait(store, await under(store, shared, fair="bolt"), 60), Turns()
+
+    async def go_on(rounds: int) -> list[str]:
+        begun = []
+        for _ in range(rounds):
+            (one,) = await claim(store, turns=turns)
+            begun.append(one.run_id)
+            await store.batches.commit(A, [report_of(one)])
+        return begun
+
+    assert await go_on(10) == [going] * 10
+    back = await wait(store, await under(store, shared, fair="customer-7"), 30)
+    # Each claim asks one of those that could not begin, so its turn comes after at most as many claims as there are of them.
+    found = await go_on(31)
+    assert back in found
+    assert abs((await go_on(10)).count(back) - 5) <= 1
+
+
+@pytest.mark.parametrize("number", [12, 450])
+async def test_many_full_queues_hide_nobody(store: Store, number: int) -> None:
+    """However many limits are full: a claim passes over those that it can look at, and the next one goes on from there. So who is
+    behind them begins after as many claims as it takes to look at all of them."""
+    keys = [QueueKey(f"customer-{one}", (LimitKey(f"customer:{one}", 1),)) for one in range(number)]
+    full = await store.queues.number_queues(keys)
+    await begin(store, *(call(n, queue=full[n % number]) for n in range(1, 2 * number + 1)), run=new_run())
+    turns, begun = Turns(), 0
+    async with asyncio.timeout(60):
+        while begun < number:
+            begun += len(await claim(store, turns=turns))
+    free = await wait(store, await under(store, LimitKey("free", 5)), 5)
+    found = [one.run_id for _ in range(1 + number // 200) for one in await claim(store, 3, turns=turns)]
+    assert found[:3] == [free] * 3

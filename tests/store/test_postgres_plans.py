@@ -125,7 +125,16 @@ async def test_what_the_leader_asks_often_is_found_by_index(
     assert not re.search(r"Seq Scan on (runs|steps|twins)", plan), plan
 
 
-@pytest.mark.parametrize(("verb", "index"), [("runs", "runs_newest"), ("runs_beginning", "runs_pkey")])
+@pytest.mark.parametrize(
+    ("verb", "index"),
+    [
+        ("runs", "runs_newest"),
+        ("runs_beginning", "runs_pkey"),
+        ("runs_oldest", "runs_newest"),
+        ("runs_beginning_oldest", "runs_pkey"),
+        ("meant_runs_named", "runs_pkey"),
+    ],
+)
 async def test_lists_of_runs_read_a_range_of_an_index(
     session: psycopg.Connection, verb: str, index: str
 ) -> None:
@@ -230,6 +239,8 @@ ASKED_OFTEN = [
     "run_queues",
     "take_runs",
     "limit_rooms",
+    "steps_wait_long",
+    "runs_wait_long",
     "adaptive_limits",
     "waiting_queues",
     "lost_steps",

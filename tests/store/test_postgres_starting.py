@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+import asyncpg
 import msgspec
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnreachable
 from holdfast.store.postgres.connections import connect
-from holdfast.store.postgres.database import PostgresDatabase
+from holdfast.store.postgres.database import PostgresDatabase, _unreachable
 from tests.store.refusing_server import RefusingServer, opened
 
 STARTING = ("57P03", "the database system is starting up")
@@ -35,6 +36,17 @@ async def test_a_server_that_does_not_get_ready_is_named() -> None:
         with pytest.raises(StoreUnreachable, match="starting up"):
             await store.open()
         assert server.refused > 1
+
+
+def test_a_connection_that_was_cut_is_named_in_plain_words() -> None:
+    """The driver's own words for it say nothing to an operator. What a host answered is passed on."""
+    for cut in (
+        asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
+        asyncpg.InterfaceError("cannot call Transaction.__aexit__(): the underlying connection is closed"),
+    ):
+        assert "database: the connection was cut in the middle of a statement:" in str(_unreachable(cut))
+    only_reads = asyncpg.TargetServerAttributeNotMatched("None of the hosts match the target attribute")
+    assert "None of the hosts match" in str(_unreachable(only_reads))
 
 
 async def test_a_single_server_that_takes_no_writes_is_connected_to(pg_url: str) -> None:

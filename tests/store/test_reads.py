@@ -57,6 +57,23 @@ async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
     assert seen == made[::-1]
 
 
+@pytest.mark.parametrize("prefix", [None, "run-"])
+async def test_runs_are_listed_oldest_first_in_pages(store: Store, prefix: str | None) -> None:
+    """The other way round, with the same cursor, in all namespaces together, and within a span of time."""
+    made = [await start(store, new_run(f"run-{n}", namespace="a" if n % 2 else "b")) for n in range(7)]
+    seen: list[str] = []
+    where = RunFilter(limit=3, prefix=prefix, is_oldest_first=True)
+    while page := await store.reads.runs(where):
+        seen += [run.id for run in page]
+        where.before = (page[-1].created_at, page[-1].id)
+    assert seen == made
+    at = {run.id: run.created_at for run in await store.reads.runs(RunFilter())}
+    part = RunFilter(prefix=prefix, is_oldest_first=True, since=at[made[2]], until=at[made[5]])
+    assert [run.id for run in await store.reads.runs(part)] == made[2:5]
+    one = RunFilter(prefix=prefix, is_oldest_first=True, namespace="a", states=("pending",))
+    assert [run.id for run in await store.reads.runs(one)] == made[1::2]
+
+
 async def test_runs_are_filtered(store: Store) -> None:
     """The filters are the state, the workflow with or without its module, and tags. They can be combined."""
     a = await start(store, new_run(tags={"customer": "7", "region": "eu"}))

@@ -6,7 +6,7 @@ from holdfast.model import StepState, TwinState
 from holdfast.store.claims import StepClaim
 from holdfast.store.remotes import NewTurn, RemoteNode, TurnBegun, TwinClaim
 from holdfast.store.store import Store
-from tests.store.made import LONG_S, A, begin, call, running_call, step
+from tests.store.made import LONG_S, A, begin, call, join, running_call, step
 
 R = "node-remote"
 OFFERS = '{"steps": ["shop.charge"]}'
@@ -31,6 +31,22 @@ async def test_a_server_that_never_met_a_node_reads_all_about_it(store: Store) -
     assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", OFFERS, 3)
     await store.nodes.retire(R)
     assert await store.remotes.remote(R) is None
+
+
+async def test_nobody_registers_as_a_node_of_somebody_else(store: Store) -> None:
+    """Neither as one at the store, nor as one of another token, and nor as one that has left. Nothing of it changes."""
+    await join(store)
+    await joined(store)
+    about = {one.id: (one.offers, one.capacity) for one in await store.nodes.nodes()}
+    other = ("elsewhere", 2, "agent", '{"steps": ["shop.other"], "namespaces": ["acme"]}', 7, LONG_S)
+    for node in (A, R):
+        assert await store.remotes.register(node, other, "token-2", b"second") is None
+    assert {one.id: (one.offers, one.capacity) for one in await store.nodes.nodes()} == about
+    assert await store.remotes.remote(A) is None
+    assert await store.remotes.register(R, other, "token-1", b"second") == b"first"
+    assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", other[3], 0)
+    await store.nodes.retire(R)
+    assert await joined(store) is None
 
 
 async def test_a_turn_takes_once_and_an_overtaken_one_nothing(store: Store) -> None:

@@ -22,6 +22,7 @@ from holdfast.store.schedules import DeclaredSet, NewBackfill
 from holdfast.store.store import Store
 from holdfast.supervisor.schedules import Scheduling, decision_of, in_force
 from holdfast.times import Plan
+from holdfast.times.decision import Decision
 from tests.store.conftest import Tamper
 
 HOUR = 3600.0
@@ -167,6 +168,19 @@ async def test_cancel_other_asks_the_open_run_to_cancel(store: Store, epoch: int
     assert run is not None
     assert run.state is RunState.CANCELLED
     assert await scheduling.fire(epoch) == 1
+
+
+async def test_a_cancel_that_a_schedule_asks_for_counts_as_done(
+    store: Store, epoch: int, tamper: Tamper
+) -> None:
+    """So the leader rings the bells after it, and the run hears of it at once."""
+    await made(store, tamper, new(overlap="cancel_other"))
+    await Scheduling(store, DEFAULT).fire(epoch)
+    (first,) = await store.schedules.fires("nightly")
+    row = await store.schedules.schedule("nightly")
+    assert row is not None
+    decision = Decision(row, cancels=[first.run_id or ""])
+    assert await store.schedules.fire(epoch, [decision]) == 1
 
 
 async def test_failures_in_a_row_pause_and_are_an_alert(store: Store, epoch: int, tamper: Tamper) -> None:

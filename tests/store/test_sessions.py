@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model import SessionRow
+from holdfast.store.sessions import SESSIONS_MAX
 from holdfast.store.store import Store
 
 
@@ -18,6 +19,16 @@ async def test_a_session_is_kept_until_it_ends(store: Store) -> None:
     assert await store.sessions.end_session(b"a") == 1
     assert await store.sessions.session(b"a") is None
     assert await store.sessions.end_session(b"a") == 0
+
+
+async def test_a_token_has_a_number_of_sessions(store: Store) -> None:
+    """One more ends the oldest. Those of other tokens stay."""
+    assert await store.sessions.add_session(b"other", "other", b"digest", 60.0)
+    names = [b"%03d" % number for number in range(SESSIONS_MAX + 2)]
+    for number, name in enumerate(names):
+        assert await store.sessions.add_session(name, "token", b"digest", 3600.0 + number)
+    left = [name for name in [*names, b"other"] if await store.sessions.session(name) is not None]
+    assert left == [*names[2:], b"other"]
 
 
 async def test_an_expired_session_is_none_and_the_next_sign_in_removes_it(store: Store) -> None:

@@ -166,6 +166,11 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ),
         ("limit_rooms", "steps_in_a (limit_a=? AND state=?)"),
         ("limit_rooms", "runs_in_c (limit_c=? AND state=?)"),
+        ("steps_wait_long", "steps_ready (lane=? AND priority=? AND queue=? AND ready_at<?)"),
+        (
+            "runs_wait_long",
+            "runs_pending (workflow=? AND version=? AND priority=? AND queue=? AND created_at<?)",
+        ),
         ("adaptive_limits", "limits_reported (reported_at>?)"),
         ("adaptive_limits", "steps_in_a (limit_a=? AND state=?)"),
         ("move_limit", "INTEGER PRIMARY KEY (rowid=?)"),
@@ -210,5 +215,13 @@ def test_hot_statements_use_the_index_made_for_them(planner: apsw.Connection, ve
 
 def test_runs_are_found_by_the_beginning_of_their_id(planner: apsw.Connection) -> None:
     """The primary key bounds what is read. Only what was found is put in order."""
-    lines = plan(planner, STATEMENTS["runs_beginning"])
-    assert any(line.endswith("sqlite_autoindex_runs_1 (id>? AND id<?)") for line in lines), lines
+    for verb in ("runs_beginning", "runs_beginning_oldest"):
+        lines = plan(planner, STATEMENTS[verb])
+        assert any(line.endswith("sqlite_autoindex_runs_1 (id>? AND id<?)") for line in lines), lines
+
+
+def test_the_oldest_runs_are_read_in_the_order_of_the_index(planner: apsw.Connection) -> None:
+    """No list is sorted, however many runs there are."""
+    lines = plan(planner, STATEMENTS["runs_oldest"])
+    assert any("runs_newest (namespace=? AND" in line for line in lines), lines
+    assert not any("TEMP B-TREE" in line for line in lines), lines

@@ -22,6 +22,8 @@ async def test_a_token_is_kept_as_it_was_made(store: Store) -> None:
     assert row.made_at >= before
     assert row.expires_at == pytest.approx(row.made_at + 3600)
     assert await store.tokens.tokens(10) == [row]
+    assert await store.tokens.these_tokens(["one", "nobody"]) == [row]
+    assert await store.tokens.these_tokens([]) == []
     assert [entry.verb for entry in await store.reads.journal(None)] == ["token create"]
     assert not await store.tokens.add_token(NEW, "bob")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from holdfast.errors import UnknownSchedule
 from holdfast.model import AlertKind, RunState
 from holdfast.store.reads import RunFilter
 from holdfast.testing.sim import Sim
@@ -56,3 +59,16 @@ def test_virtual_time_plays_promises() -> None:
         assert run.state is RunState.SUCCEEDED
         assert sim.ask(lambda hf: hf.store.alerts.open_alerts_of(AlertKind.RUN_LATE, 0, 9)) == []
         assert "late." in run.why()
+
+
+def test_a_schedule_shows_its_next_times_and_what_became_of_others() -> None:
+    """From the first moment, and by its name. An unknown name is refused."""
+    with Sim() as sim:
+        nightly = sim.schedule("nightly")
+        kept = [one.at for one in nightly.preview(6) if not one.note]
+        assert {at.strftime("%H:%M") for at in kept} == {"03:00"}
+        sim.advance(days=5)
+        assert {fire.at for fire in nightly.fires()} == {at for at in kept if at < sim.now}
+        assert nightly.run().fate == "started"
+        with pytest.raises(UnknownSchedule, match="weekly"):
+            sim.schedule("weekly")

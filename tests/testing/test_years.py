@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from datetime import timedelta
 
 from holdfast.testing.sim import Sim
+from holdfast.testing.stage import Activity
 from tests.testing.hourly_flows import count_visits, sleepy
 
 ENDED = """
@@ -30,6 +32,32 @@ def test_ended_runs_do_not_make_time_pass_slower() -> None:
         sim.stage.world.connection.execute(ENDED)
         assert passed(sim, 24) < 3 * empty_s
         assert len(sim.calls(count_visits)) == 53
+
+
+def test_an_hour_is_few_looks_and_statements() -> None:
+    """What a fire costs is counted, so that a slow machine does not matter: 73 statements with one step, and 15 looks at what is
+    going on. A year of them stays below half a minute of a processor's time."""
+    with Sim() as sim:
+        sim.advance(hours=5)
+        statements, looks = Counter[int](), Counter[int]()
+        number, look = 0, sim.stage._look
+
+        def traced(cursor: object, sql: str, bindings: object) -> bool:
+            statements[number] += 1
+            return True
+
+        def looked() -> Activity:
+            looks[number] += 1
+            return look()
+
+        sim.stage.world.connection.exec_trace = traced
+        sim.stage._look = looked  # type: ignore[method-assign]  # it is counted
+        for number in (24, 240):
+            sim.advance(hours=number)
+        sim.stage.world.connection.exec_trace = None
+    for number in (24, 240):
+        assert statements[number] / number < 73
+        assert looks[number] / number < 15
 
 
 def test_a_process_stays_while_no_run_is_open() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Retry, Run, RunInfo, StepInfo
+from holdfast import Holdfast, Retry, Run, RunInfo, StepInfo, errors
 from holdfast.acts import Act, ActInfo
 from holdfast.graph import EdgeKind, Graph, Kind, Node, Passage, RunPart
 from holdfast.info import AttemptInfo
@@ -45,6 +45,17 @@ def test_every_parameter_is_listed(call: str, declared: object, inner: set[str])
     """The page lists no parameter that does not exist."""
     assert callable(declared)
     assert sorted(listed_parameters(call)) == sorted(set(inspect.signature(declared).parameters) - inner)
+
+
+def test_the_tree_of_errors_names_every_error() -> None:
+    """`errors.py` begins with a tree of its classes, from which a reader learns who can act on each."""
+    tree = set(re.findall(r"\w+", errors.__doc__ or ""))
+    classes = {
+        name
+        for name, one in vars(errors).items()
+        if inspect.isclass(one) and one.__module__ == errors.__name__
+    }
+    assert classes - tree == set()
 
 
 def test_every_public_name_is_listed() -> None:

@@ -561,6 +561,25 @@ class TestErrors:
         assert "asyncio/" not in record["traceback"]
         assert len(record["traceback"]) <= 6_000
 
+    def test_the_traceback_shows_the_line_that_failed_this_time(self) -> None:
+        """How a frame looks is remembered, for this frame and this place in it."""
+
+        def fails(at: int) -> None:
+            if at == 1:
+                raise ValueError("one")
+            raise ValueError("two")
+
+        def shown(at: int) -> str:
+            with pytest.raises(ValueError, match=r"one|two") as caught:
+                fails(at)
+            return str(json.loads(encode_error(caught.value))["traceback"])
+
+        assert [('"one"' in text, '"two"' in text) for text in map(shown, (1, 2, 1))] == [
+            (True, False),
+            (False, True),
+            (True, False),
+        ]
+
     def test_a_group_is_rebuilt_with_its_members(self) -> None:
         """Nested groups keep their notes and classes, so that `except*` works in the workflow."""
         inner = ExceptionGroup("inner", [HttpError("no", 503), KeyError("k")])

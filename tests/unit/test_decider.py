@@ -273,7 +273,7 @@ class TestAsyncio:
         run.decider.deliver(Outcome("", run.n("timeout"), StepState.SUCCEEDED, None, None, 1005.0))
         assert run.decider.deliver(Outcome("", run.n("charge"), StepState.SUCCEEDED, b"1", None, 1005.0)) == 2
         turn = run.decider.take()
-        assert turn.dropped == []
+        assert turn.dropped == ()
         assert [issue.key for issue in turn.issued] == ["charge#2"]
 
     def test_first_completed_wins_and_the_rest_can_be_cancelled(self) -> None:
@@ -394,7 +394,7 @@ class TestAsyncio:
             return await paying
 
         run = Recorder(flow).begin()
-        assert run.fire("timeout").dropped == []
+        assert run.fire("timeout").dropped == ()
         run.succeed("charge", 3)
         assert run.result() == 3
 
@@ -804,7 +804,7 @@ class TestSignals:
         run = Recorder(flow).begin()
         assert run.signal("paid", "seven").ended == [(2, 1, b'"seven"')]
         assert run.signal("paid", "eight").set_aside == [(2, "signal paid: expected `int`, got `str`")]
-        assert run.adopt().turns[-1].set_aside == []
+        assert run.adopt().turns[-1].set_aside == ()
         assert run.signal("paid", 9).ended == [(1, 3, b"9")]
         run.signal("paid", "ten")
         assert run.result() == [9, "seven", "ten"]

@@ -29,12 +29,16 @@ def loaded(code: str) -> tuple[set[str], frozenset[str]]:
         ("import holdfast", 1, ""),
         ("from holdfast.commands import main; main(['--version'])", 8, "click"),
         ("from holdfast.commands import main; main(['--help'])", 8, "click"),
-        ("import holdfast.commands.ps", 166, "asyncio click msgspec typing_extensions"),
+        ("import holdfast.commands.ps", 167, "asyncio click msgspec typing_extensions"),
         (HEART, 14, "apsw"),
-        ("from holdfast import step, workflow", 56, "asyncio msgspec typing_extensions"),
+        ("from holdfast import step, workflow", 57, "asyncio msgspec typing_extensions"),
         ("import holdfast.agent.child", 52, "asyncio msgspec typing_extensions"),
+        ("import holdfast.testing.plugin", 3, "asyncio typing_extensions"),
     ],
-    ids=["the package", "--version", "--help", "ps", "a heart", "declarations", "an isolated step"],
+    ids=[
+        *("the package", "--version", "--help", "ps", "a heart", "declarations", "an isolated step"),
+        "pytest where nothing is tested with Holdfast",
+    ],
 )
 def test_a_process_loads_only_what_it_needs(code: str, most: int, heavy: str) -> None:
     """Each kind of process loads no more modules than this, and no heavy package but these. If one needs another module,

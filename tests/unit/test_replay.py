@@ -172,8 +172,8 @@ def test_a_replayed_run_is_where_it_was_and_goes_on_alike(tree: list[Any], data:
             other = run.replayed()
             same_place(run.decider, other)
             turn = other.take()
-            assert (turn.issued, turn.dropped, turn.ended, turn.sends) == ([], [], [], [])
-            assert turn.set_aside == []
+            assert (turn.issued, turn.dropped, turn.ended, turn.sends) == ([], (), (), ())
+            assert turn.set_aside == ()
             assert (turn.progress, turn.published, turn.finish) == (None, None, None)
             run.decider.close()
             run.decider = other

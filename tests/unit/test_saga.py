@@ -715,7 +715,7 @@ class TestInterrupting:
         assert issued(run) == ["undo:book"]
         run.fire("timeout")
         assert run.finish is None
-        assert run.turns[-1].dropped == []
+        assert run.turns[-1].dropped == ()
         run.succeed("undo:book")
         assert run.result() == "caught"
 
@@ -755,7 +755,7 @@ class TestInterrupting:
         run.start("undo:book#2")
         turn = run.cancel()
         assert turn.finish is not None
-        assert (turn.finish.how, turn.finish.ending, turn.dropped) == ("undoing", "cancelled", [])
+        assert (turn.finish.how, turn.finish.ending, turn.dropped) == ("undoing", "cancelled", ())
         plan = run.undone()
         plan.commit()
         assert (plan.asked, plan.open) == ([], ["undo:book#2"])
@@ -811,7 +811,7 @@ class TestChildren:
         assert (turn.dropped, turn.cancelled) == ([], [2])
         assert run.decider.expects(n)
         run.adopt()
-        assert run.turns[-1].cancelled == []
+        assert run.turns[-1].cancelled == ()
         assert run.decider.expects(n)
         run.end("inner", StepState.FAILED, None, '{"type":"x","message":"cancelled"}')
         assert not run.decider.expects(n)
@@ -997,7 +997,7 @@ class TestChildrenInSagas:
         run.succeed("inner", 1)
         assert issued(run) == ["undo:inner"]
         turn = run.cancel()
-        assert (turn.cancelled, turn.dropped) == ([], [])
+        assert (turn.cancelled, turn.dropped) == ((), ())
         plan = run.undone({run.n("inner")})
         plan.commit()
         assert (plan.asked, plan.open) == ([], ["undo:inner"])
@@ -1019,7 +1019,7 @@ class TestChildrenInSagas:
             run.begin()
             turn = run.succeed("look", "sun")
             assert [issue.key for issue in turn.issued] == (["tidy"] if is_child else [])
-            assert turn.dropped == [issue.n for issue in turn.issued]
+            assert list(turn.dropped) == [issue.n for issue in turn.issued]
 
 
 def test_a_saga_survives_a_crash_at_any_point() -> None:

@@ -111,13 +111,16 @@ def test_of_ten_thousand_forged_signatures_none_is_accepted() -> None:
         scheme = dice.choice(list(Scheme))
         body = json.dumps({"type": "invoice.paid", "n": number}).encode()
         headers = SIGNERS[scheme](KEY, body, NOW)
-        headers, body = _forged(dice, headers, body)
+        headers, body = forged_delivery(dice, headers, body)
         tried += 1
         accepted += verified(scheme, [KEY], headers, body, NOW) is not None
     assert (tried, accepted) == (10_000, 0)
 
 
-def _forged(dice: random.Random, headers: dict[str, str], body: bytes) -> tuple[dict[str, str], bytes]:
+def forged_delivery(
+    dice: random.Random, headers: dict[str, str], body: bytes, now: float = NOW
+) -> tuple[dict[str, str], bytes]:
+    """Return a good delivery of which something was changed."""
     signature = next(name for name in headers if "signature" in name)
     text = headers[signature]
     how = dice.choice(("body", "bit", "cut", "empty", "missing", "key", "id", "text"))
@@ -131,7 +134,7 @@ def _forged(dice: random.Random, headers: dict[str, str], body: bytes) -> tuple[
     if how == "key":
         return next(
             made
-            for made in (SIGNERS[one](b"k" * 32, body, NOW) for one in Scheme)
+            for made in (SIGNERS[one](b"k" * 32, body, now) for one in Scheme)
             if made.keys() == headers.keys()
         ), body
     if how == "bit":

@@ -135,7 +135,7 @@ class Agent:
         self, step: Step[Any, Any], workflow: str | None, namespace: str | None, queue: int = 0
     ) -> bool:
         """Keep a place for a step that this node's scheduler is about to issue. False if there is none, or if the step
-        must not begin here now, because others wait whose turn it is."""
+        must not begin here now, because it is the turn of others that wait."""
         if self.closing or not self._claims.can_serve(step.name, step.needs):
             return False
         if self.gates.shut and self.gates.bars(step, workflow, namespace):

@@ -23,11 +23,12 @@ from holdfast.store.walk import Turns
 from holdfast.workflow.step import Step
 
 PEEK_S = 0.05
-"""How often an agent without a free place looks whether others wait whose turn it is."""
+"""How often an agent without a free place looks whether it is the turn of others that wait."""
 CONTENDED_S = 0.02
-"""When an agent claims again that passed over a limit because another one had it locked. It is as long as a claim takes."""
+"""How soon an agent claims again if it passed over a limit that another claim had locked. It is as long as a claim
+takes."""
 AGED_OF = 16
-"""Of so many places one is for steps that have waited long, whatever their priority."""
+"""One place in this many is for steps that have waited long, whatever their priority."""
 SUSPECT_LOOK_S = 0.02
 """How often an agent looks whether the outcome of a suspect is written. It is as long as a few commits take."""
 
@@ -113,6 +114,8 @@ class Claimer:
             if not lanes or self.closing:
                 continue
             if free <= 0:
+                # This node's scheduler may have taken the places meanwhile. Others may wait for the next one.
+                self._places.is_short = True
                 await self._peek(is_async, lanes)
                 continue
             if aged := min(free, int(self._owed[is_async])):

@@ -14,7 +14,7 @@ from holdfast.store.walk import Turns
 SEEN_S = 1.0
 """For how long it counts that a claim saw others waiting. The next claim comes much sooner while they do."""
 QUEUES_MAX = 10_000
-"""Of how many queues an agent remembers the times."""
+"""For how many queues an agent remembers the times."""
 
 
 class Fairness:

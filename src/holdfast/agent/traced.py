@@ -10,7 +10,7 @@ from holdfast.spans import Spans, attempt_attributes, current
 from holdfast.store.roles import AgentStore
 
 KNOWN_MAX = 10_000
-"""Of how many runs an agent remembers the trace. It never changes."""
+"""For how many runs an agent remembers the trace. It never changes."""
 
 
 class Attempts:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from holdfast.bench.driver import Bench, check_recorded, drive, hosted
 from holdfast.bench.figures import Figure, figure, percentile
-from holdfast.bench.latency import latency
+from holdfast.bench.latency import PAUSE_S, latency
+from holdfast.bench.work import begins
 from holdfast.client import Holdfast
 from holdfast.http.listener import Address, serving
 
@@ -39,7 +40,7 @@ async def agents_over_http(bench: Bench) -> list[Figure]:
         for number in range(bench.size(ROUNDS, QUICK_ROUNDS)):
             local.append(await _round(bench, hf, f"J, at the store, round {number + 1}"))
             remote.append(await _round(bench._replace(url=url), hf, f"J, by HTTP, round {number + 1}"))
-        taken = await _latencies(bench._replace(url=url), hf)
+        taken, begun = await _latencies(bench._replace(url=url), hf)
     by_ones = [far.ones / near.ones for near, far in zip(local, remote, strict=True)]
     by_tens = [far.tens / near.tens for near, far in zip(local, remote, strict=True)]
     return [
@@ -55,6 +56,15 @@ async def agents_over_http(bench: Bench) -> list[Figure]:
             "µs",
             [one.cpu_us for one in local],
             "of the scheduler, with an agent at the store",
+        ),
+        *(
+            figure(
+                f"begin_p{share}",
+                "ms",
+                [percentile(begun, share / 100)],
+                f"idle, from when a step is ready until its code begins, p{share}",
+            )
+            for share in (50, 99)
         ),
         *(
             figure(
@@ -82,8 +92,21 @@ async def _round(bench: Bench, hf: Holdfast, what: str) -> Round:
     return Round(rates[0], rates[1], cpu_us)
 
 
-async def _latencies(bench: Bench, hf: Holdfast) -> list[float]:
+async def _latencies(bench: Bench, hf: Holdfast) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of runs, and those until the code of a step begins."""
     bench.say("J, latency")
+    count = bench.size(200, 40) + 20
     async with hosted(bench, "agent", "holdfast.bench.work"):
-        taken = [await latency(hf) for _ in range(bench.size(200, 40) + 20)]
-    return taken[20:]
+        taken = [await latency(hf) for _ in range(count)]
+        begun = [await _begins(hf) for _ in range(count)]
+    return taken[20:], begun[20:]
+
+
+async def _begins(hf: Holdfast) -> float:
+    """Return the milliseconds from when a step was ready, by the store's clock, until its code began, by this host's. The
+    database must be on this host, too."""
+    await hf.environment.sleep(PAUSE_S)
+    run = await hf.start(begins)
+    at = await run.result()
+    (row,) = await hf.store.reads.steps(run.id)
+    return (at - row.issued_at) * 1000

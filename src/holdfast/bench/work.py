@@ -26,6 +26,12 @@ async def noop(x: int) -> int:
     return x + 1
 
 
+@step(name="work.begun_at")
+async def begun_at() -> float:
+    """Return what time it is when a step's code begins."""
+    return _world.now()
+
+
 @step(name="work.limited_noop", limits=[Limit("work:{fair}", 5)])
 async def limited_noop(x: int) -> int:
     return x + 1
@@ -49,6 +55,11 @@ async def chain(length: int) -> int:
     for _ in range(length):
         x = await noop(x)
     return x
+
+
+@workflow(name="work.begins")
+async def begins() -> float:
+    return await begun_at()
 
 
 @workflow(name="work.limited_chain")

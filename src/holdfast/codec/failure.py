@@ -25,6 +25,8 @@ MESSAGE_MAX_CHARS = 4_000
 TRACE_MAX_FRAMES = 12
 """How many frames are recorded: the innermost ones, which show where it went wrong."""
 TRACE_MAX_CHARS = 6_000
+SHOWN_MAX = 500
+"""How many frames are remembered as text."""
 EXTRAS_MAX_BYTES = 16_000
 """Arguments and attributes of an exception are recorded if they are JSON and not larger than this."""
 
@@ -253,7 +255,7 @@ def place_in(raw: str) -> str:
 
 
 def ending_of(raw: str) -> str:
-    """Return how the attempt ended that a recorded error is about, as `Ending` names it."""
+    """Return how the attempt that a recorded error is about ended, as `Ending` names it."""
     return _parsed(raw).ending
 
 
@@ -405,13 +407,30 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+_shown_before: dict[tuple[str, types.CodeType, int], str] = {}
+
+
+def _frames(error: BaseException) -> list[types.TracebackType]:
     """Return the author's frames: not those of Holdfast, asyncio or concurrent.futures."""
-    trace = error.__traceback__
-    # `extract_tb` reads source files, and most frames outside of the author's are ours.
-    while trace is not None and not _is_authors(trace.tb_frame.f_code.co_filename):
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        if _is_authors(trace.tb_frame.f_code.co_filename):
+            found.append(trace)
         trace = trace.tb_next
-    return [frame for frame in traceback.extract_tb(trace) if _is_authors(frame.filename)]
+    return found
+
+
+def _shown(trace: types.TracebackType) -> str:
+    """Return the lines that show one frame. They are remembered: what fails often fails at the same place, and Python
+    parses the source to find the columns."""
+    code = trace.tb_frame.f_code
+    place = (code.co_filename, code, trace.tb_lasti)
+    lines = _shown_before.get(place)
+    if lines is None:
+        if len(_shown_before) >= SHOWN_MAX:
+            _shown_before.clear()
+        lines = _shown_before[place] = "".join(traceback.format_list(traceback.extract_tb(trace, limit=1)))
+    return lines
 
 
 def _is_authors(file: str) -> bool:
@@ -419,5 +438,5 @@ def _is_authors(file: str) -> bool:
 
 
 def _trace(error: BaseException) -> str:
-    text = "".join(traceback.format_list(_frames(error)[-TRACE_MAX_FRAMES:]))
+    text = "".join(_shown(frame) for frame in _frames(error)[-TRACE_MAX_FRAMES:])
     return text.encode("utf-8", "backslashreplace").decode()[-TRACE_MAX_CHARS:]

@@ -102,9 +102,13 @@ def enc_hook(value: Any) -> Any:
         return str(value)
     if value is None or isinstance(value, tuple | bool | frozenset):
         raise TypeError(
-            f"a {type(value).__qualname__} cannot be the key of a dict that is stored: use text or a number"
+            f"{_a(type(value).__qualname__)} cannot be the key of a dict that is stored: use text or a number"
         )
-    raise TypeError(f"a {type(value).__qualname__} cannot be stored: {_instead(value)}")
+    raise TypeError(f"{_a(type(value).__qualname__)} cannot be stored: {_instead(value)}")
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
 def _instead(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.errors import InvalidSettings
+from holdfast.errors import InvalidInput, InvalidSettings
 
 T = TypeVar("T")
 
@@ -107,6 +107,14 @@ def masked_json(raw: bytes) -> bytes:
         return msgspec.json.encode(masked(msgspec.json.decode(raw)))
     except (msgspec.DecodeError, RecursionError):
         return msgspec.json.encode(DOTS)
+
+
+def demand_no_secret(raw: bytes, what: str) -> None:
+    """Raise InvalidInput if there is a secret in what everybody may read."""
+    if MARK in raw:
+        raise InvalidInput(
+            f"{what} can be read by everybody, so a Secret cannot be among them: give a name by which a step finds it"
+        )
 
 
 def enter_sealed() -> None:

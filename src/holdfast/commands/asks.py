@@ -34,6 +34,9 @@ by_option = click.option(
     "--run", "run_id", metavar="RUN", help="list: only those of this run, also those that have ended."
 )
 @click.option("--ended", is_flag=True, help="list: those that have ended, newest first.")
+@click.option(
+    "--team", metavar="TEAM", help="link: the team that is asked, if the person is not asked by name."
+)
 @by_option
 @note_option
 def asks(*, act: str, ask: str | None, to: str | None, store: str, as_json: bool, **given: Any) -> int:
@@ -45,6 +48,7 @@ def asks(*, act: str, ask: str | None, to: str | None, store: str, as_json: bool
     holdfast asks 9f0c5a52d8c46b0e                  one of them, with its form
     holdfast asks delegate 9f0c5a52d8c46b0e person:bob --note "I am on holiday"
     holdfast asks link 9f0c5a52d8c46b0e person:anna  the path of a page by which she answers
+    holdfast asks link 9f0c5a52d8c46b0e person:bob --team team:finance
 
     `holdfast answer` answers one.
     """
@@ -66,7 +70,7 @@ async def _asks(act: str, ask: str, to: str, store: str, as_json: bool, given: d
                 _print_list(found, now)
             return DONE
         if act == "link":
-            path = await hf.asks.link(ask, to)
+            path = await hf.asks.link(ask, to, team=given["team"])
             if not _printed({"path": path}, as_json):
                 output.say(path)
             return DONE
@@ -94,7 +98,7 @@ def answer(*, ask: str, data: str, by: str | None, note: str, store: str, as_jso
     \b
     holdfast answer 9f0c5a52d8c46b0e --data '{"ok": true}' --note "within the budget"
 
-    `holdfast asks` lists the questions. The same answer of the same person again is the same answer. The exit code is 2 if
+    `holdfast asks` lists the questions. Giving the same answer again changes nothing. The exit code is 2 if
     the answer comes too late, or if this person has given another one.
     """
     value = json_value(data, "--data")

@@ -121,8 +121,8 @@ def callback(
     holdfast callback order-42 charge --error "card declined" --error-type CardDeclined
 
     `holdfast callbacks` lists those that wait. STEP is the key, the name or the number of the step, if the run waits for
-    several. The same answer again is the same answer. The exit code is 2 if another answer came first, or nobody waits for
-    it any more.
+    several. Giving the same answer again changes nothing. The exit code is 2 if another answer came first, or nobody
+    waits for it any more.
     """
     if (data is None) is (error is None):
         raise click.UsageError("give the result with --data, or let the step fail with --error")

@@ -137,7 +137,7 @@ async def _list(type_: str | None, limit: int, store: str, as_json: bool) -> int
         output.print_json([_object(one) for one in found])
         return DONE
     if not found:
-        output.say("no event has come")
+        output.say(f"no event of the type {type_} has come" if type_ else "no event has come")
         return DONE
     for one in found:
         about = f" {one.subject}" if one.subject else ""

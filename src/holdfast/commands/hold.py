@@ -14,6 +14,7 @@ from holdfast.commands.options import (
     DRY_RUN_OPTION,
     FILTER_OPTIONS,
     PREFIX_OPTION,
+    RUNS_ARGUMENT,
     YES_OPTION,
     Command,
     Target,
@@ -47,14 +48,14 @@ def scope_options(fn: Command) -> Command:
             name: value for name, value in given.items() if name not in {"step", "dependency", "everything"}
         }
         filters = (given[name] for name in ("states", "tags", "since", "until", "error", "prefix"))
-        if not any(filters):
+        if not any(filters) and len(given["run_ids"]) < 2:
             if given["yes"] or given["dry_run"]:
                 raise click.UsageError(
                     "--yes and --dry-run are for acts on many runs: say which by --state, --tag, --since, --until, "
                     "--error or --prefix"
                 )
-            target, given = None, {name: given[name] for name in ("run_id", "note", "store", "as_json")}
-            run_id = given.pop("run_id")
+            target, given = None, {name: given[name] for name in ("run_ids", "note", "store", "as_json")}
+            run_id = next(iter(given.pop("run_ids")), None)
             if not scope and run_id is None and (own := named_namespace()) is not None:
                 scope = {"namespace": own}
             if len(scope) + (run_id is not None) != 1:
@@ -74,7 +75,7 @@ def scope_options(fn: Command) -> Command:
 
     return decorated(
         packed,
-        click.argument("run_id", metavar="[RUN]", required=False),
+        RUNS_ARGUMENT,
         click.option("--workflow", metavar="NAME", help="Choose all runs of this workflow."),
         click.option("--step", metavar="NAME", help="Choose this step, in all runs."),
         click.option("--dependency", metavar="NAME", help="Choose all steps that depend on this."),
@@ -102,8 +103,8 @@ def hold(target: Target | None, scope: dict[str, Any] | None, note: str, store: 
     held run does not go on at all. A hold on a workflow, step, dependency, namespace or everything stops only steps.
     Several holds can cover one step; it begins when all of them are released.
 
-    With --state, --tag, --since, --until, --error or --prefix, the runs that there are now are held one by one. The command
-    says what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask:
+    With several RUNs, or --state, --tag, --since, --until, --error or --prefix, runs are held one by one. The command says
+    what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask:
     then nothing happens without --yes. See `holdfast acts`.
     """
     if target is not None and target.run_id is None:
@@ -144,9 +145,9 @@ def release(target: Target | None, scope: dict[str, Any] | None, note: str, stor
 
     What is released begins at once. `holdfast holds` lists holds, and `holdfast ps --state held` lists held runs.
 
-    With --state, --tag, --since, --until, --error or --prefix, held runs are released one by one. The command says what
-    would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask: then nothing
-    happens without --yes. See `holdfast acts`.
+    With several RUNs, or --state, --tag, --since, --until, --error or --prefix, held runs are released one by one. The
+    command says what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot
+    ask: then nothing happens without --yes. See `holdfast acts`.
     """
     if target is not None and target.run_id is None:
         return act_on_many("release", target, ActOptions(), note, store, as_json)

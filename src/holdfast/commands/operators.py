@@ -4,6 +4,7 @@ many runs are in acts.py."""
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import click
@@ -15,12 +16,14 @@ from holdfast.commands.acts import act_on_many
 from holdfast.commands.errors import DONE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
+    RUN_ARGUMENT,
     RunRequest,
     Target,
     asked_namespaces,
     command,
     given_text,
     json_value,
+    no_input,
     note_option,
     opened,
     run_argument,
@@ -30,7 +33,7 @@ from holdfast.commands.options import (
 from holdfast.environment import Environment
 from holdfast.errors import InvalidInput
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, ActOptions, RunState
+from holdfast.model import CANCEL, ActOptions, RunState, in_words
 from holdfast.run import Run
 from holdfast.store import open_store
 from holdfast.store.forks import Forked
@@ -52,13 +55,13 @@ def start(request: RunRequest, store: str, as_json: bool) -> None:
     """
     with output.stdout_kept(as_json):
         workflow = request.workflow()
-        raw = request.input(workflow) or workflow.shape.from_json("{}")
+        raw = request.input(workflow) or no_input(workflow)
         started, state = run_quickly(
             _start(
                 workflow, raw, Holdfast(store, roles=(), app=request.app, namespace=asked_namespaces(store))
             )
         )
-    _answer(as_json, started, state, f"{started} is {state}")
+    _answer(as_json, started, state, f"{started} {in_words(state)}")
 
 
 async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState]:
@@ -166,8 +169,8 @@ def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) ->
     cancelled. A run that is already undoing goes on with that. A run whose code catches the CancelledError goes on,
     too; --force asks it again.
 
-    Without RUN, the options choose many runs. The command says what would happen to them, and asks. The exit code is 1 if
-    some of them were left alone, and 2 if it cannot ask: then nothing happens without --yes. See `holdfast acts`.
+    Several RUNs, or the options, choose many runs. The command says what would happen to them, and asks. The exit code is
+    1 if some of them were left alone, and 2 if it cannot ask: then nothing happens without --yes. See `holdfast acts`.
     """
     if target.run_id is None:
         return act_on_many("cancel", target, ActOptions(force=force), note, store, as_json)
@@ -196,7 +199,7 @@ def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) ->
         words = f"{run_id} is asked to stop undoing where it is"
     elif before in RUN_ENDED:
         words = (
-            f"{run_id} has {state} already: nothing to cancel"
+            f"{run_id} {in_words(state)} already: nothing to cancel"
             if state != "cancelled"
             else f"{run_id} was cancelled before"
         )
@@ -221,9 +224,9 @@ def retry(target: Target, note: str, store: str, as_json: bool) -> int:
     keeps all that was recorded, and executes again what ended the run and what was undone. Asking twice gives the same
     new run.
 
-    Without RUN, the options choose many runs, and without --state those that failed, were undone or are stuck. The command
-    says what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask:
-    then nothing happens without --yes. See `holdfast acts`.
+    Several RUNs, or the options, choose many runs; options without --state mean those that failed, were undone or are
+    stuck. The command says what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2
+    if it cannot ask: then nothing happens without --yes. See `holdfast acts`.
     """
     if target.run_id is None:
         return act_on_many("retry", target, ActOptions(), note, store, as_json)
@@ -245,9 +248,9 @@ def retry(target: Target, note: str, store: str, as_json: bool) -> int:
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"
     elif state in RUN_ENDED:
-        words = f"{run_id} was retried before, as {again}, which is {state}"
+        words = f"{run_id} was retried before, as {again}, which {in_words(state)}"
     else:
-        words = f"{again} is {state}: it goes on from where {run_id} ended"
+        words = f"{again} {in_words(state)}: it goes on from where {run_id} ended"
     _answer(as_json, again, state, words, retry_of=None if again == run_id else run_id)
     return DONE
 
@@ -298,8 +301,8 @@ def fork(
     executes the rest itself. Without --from, that is after the first step with --set, from the beginning with --input,
     or else where RUN is now. The new run never undoes what it did not do. RUN is not changed, whatever its state is.
 
-    Without RUN, the options choose many runs, and each gets a fork. The command says what would happen, and asks. The exit
-    code is 1 if some of them were left alone, and 2 if it cannot ask: then nothing happens without --yes. See `holdfast
+    Several RUNs, or the options, choose many runs, and each gets a fork. The command says what would happen, and asks. The
+    exit code is 1 if some of them were left alone, and 2 if it cannot ask: then nothing happens without --yes. See `holdfast
     acts`.
     """
     if target.run_id is None:
@@ -322,7 +325,9 @@ def fork(
     made, state = run_quickly(ask())
     kept = f"keeps {counted(made.kept, 'step')}" if made.kept else "begins at the beginning"
     words = (
-        f"{made.id} is {state}: it {kept} of {run_id}" if made.kept else f"{made.id} is {state}: it {kept}"
+        f"{made.id} {in_words(state)}: it {kept} of {run_id}"
+        if made.kept
+        else f"{made.id} {in_words(state)}: it {kept}"
     )
     if made.undone:
         words += (
@@ -344,7 +349,7 @@ def _result(item: str) -> tuple[str, Any]:
 
 
 @command()
-@target_options
+@partial(target_options, runs=RUN_ARGUMENT)
 @click.argument("step", required=False)
 @click.option(
     "--note", required=True, metavar="TEXT", help="Say what was done by hand instead, for the journal."

@@ -82,6 +82,9 @@ def namespace_option(*, many: bool) -> Callable[[Command], Command]:
     )
 
 
+DATABASES = "sqlite:///file.db, postgresql://user@host/database"
+
+
 def command(
     *,
     namespace: Literal["one", "many", "none"] = "one",
@@ -103,7 +106,7 @@ def command(
             show_default=True,
             show_envvar=True,
             metavar="URL",
-            help="Use this store: sqlite:///file.db, postgresql://user@host/database, or a server: https://host.",
+            help=f"Use this store: {DATABASES}{'' if needs_database else ', or a server: https://host'}.",
         )
         as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
         declared: click.Command = click.command(**settings)(store(as_json(fn)))
@@ -236,6 +239,14 @@ class RunRequest(NamedTuple):
         return None if self.text is None else workflow.shape.from_json(given_text(self.text))
 
 
+def no_input(workflow: Workflow[Any, Any]) -> bytes:
+    """Return the input of a run that gets none, as it is recorded. Raise InvalidInput if the workflow needs one."""
+    try:
+        return workflow.shape.from_json("{}")
+    except InvalidInput as wrong:
+        raise InvalidInput(f"{wrong}: give the arguments with --input") from None
+
+
 def start_options(fn: Command) -> Command:
     """Add the options that describe a run. The command gets them as one `request`."""
 
@@ -273,7 +284,7 @@ def start_options(fn: Command) -> Command:
             "begin_in",
             callback=_span,
             metavar="SPAN",
-            help="Let the run begin so much later: 90s, 30min, 12h, 2d.",
+            help="Let the run begin this much later: 90s, 30min, 12h, 2d.",
         ),
         click.option(
             "--at",
@@ -285,12 +296,12 @@ def start_options(fn: Command) -> Command:
         click.option(
             "--by",
             metavar="PERSON",
-            help="Say who starts the run: person:anna. That one must not answer some asks.",
+            help="Say who starts the run: person:anna. Some asks must not be answered by that person.",
         ),
         click.option(
             "--fair",
             metavar="KEY",
-            help="Say whom the run is for, such as a customer. No backlog of one key delays another one.",
+            help="Say whom the run is for, such as a customer. The backlog of one key does not delay another.",
         ),
         click.option(
             "--due",
@@ -316,12 +327,21 @@ class Wanted(NamedTuple):
     since: str | None
     until: str | None
     error: str | None
+    ids: tuple[str, ...] = ()
+    """The runs that were named, if they are several. Without them, the rest is a filter."""
 
     def filter(self, now: float) -> RunFilter:
         """Return the filter. `now` is the store's time, from which ages are counted."""
         return run_filter(now=now, what="--{}", **self._asdict())
 
 
+RUNS_ARGUMENT = click.argument("run_ids", metavar="[RUN]...", nargs=-1)
+RUN_ARGUMENT = click.argument(
+    "run_ids",
+    metavar="[RUN]",
+    required=False,
+    callback=lambda _, __, value: () if value is None else (value,),
+)
 PREFIX_ARGUMENT = click.argument("prefix", metavar="[PREFIX]", required=False)
 PREFIX_OPTION = click.option("--prefix", metavar="TEXT", help="Only runs whose id begins with this.")
 WORKFLOW_OPTION = click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
@@ -352,8 +372,7 @@ def filter_options(fn: Command) -> Command:
 
     @wraps(fn)
     def packed(**given: Any) -> Any:
-        wanted = Wanted(**{name: given.pop(name) for name in Wanted._fields})
-        return fn(wanted=wanted, **given)
+        return fn(wanted=_wanted(given), **given)
 
     state, *rest = FILTER_OPTIONS
     return decorated(packed, PREFIX_ARGUMENT, state, WORKFLOW_OPTION, *rest)
@@ -385,40 +404,38 @@ DRY_RUN_OPTION = click.option(
 )
 
 
-def target_options(fn: Command) -> Command:
-    """Add the argument and the options that say on what a command acts: RUN, or many runs by a filter. The command gets
-    them as one `target`."""
+def target_options(fn: Command, runs: Callable[[Command], Command] = RUNS_ARGUMENT) -> Command:
+    """Add the argument and the options that say on what a command acts: RUN, several of them, or many runs by a filter. The
+    command gets them as one `target`."""
 
     @wraps(fn)
     def packed(**given: Any) -> Any:
         return fn(target=target_of(given), **given)
 
     state, *rest = FILTER_OPTIONS
-    run = click.argument("run_id", metavar="[RUN]", required=False)
-    return decorated(
-        packed,
-        run,
-        state,
-        WORKFLOW_OPTION,
-        *rest,
-        PREFIX_OPTION,
-        YES_OPTION,
-        DRY_RUN_OPTION,
-    )
+    return decorated(packed, runs, state, WORKFLOW_OPTION, *rest, PREFIX_OPTION, YES_OPTION, DRY_RUN_OPTION)
+
+
+def _wanted(given: dict[str, Any]) -> Wanted:
+    """Take the filter out of the options."""
+    return Wanted(**{name: given.pop(name) for name in Wanted._fields if name != "ids"})
 
 
 def target_of(given: dict[str, Any]) -> Target:
     """Take what says on what a command acts out of its options."""
-    wanted = Wanted(**{name: given.pop(name) for name in Wanted._fields})
-    target = Target(given.pop("run_id"), wanted, given.pop("yes"), given.pop("dry_run"))
-    if target.run_id is None and not any(wanted):
+    named, wanted = tuple(dict.fromkeys(given.pop("run_ids"))), _wanted(given)
+    if not named and not any(wanted):
         raise click.UsageError(
             "name a RUN, or say which runs are meant: --state, --workflow, --since, --error, --tag, --prefix"
         )
-    if target.run_id is not None and any(wanted):
+    if named and any(wanted):
         raise click.UsageError("name a RUN, or say by options which runs are meant: not both")
-    if target.run_id is not None and (target.yes or target.dry_run):
-        raise click.UsageError("--yes and --dry-run are for acts on many runs, which options choose")
+    is_one = len(named) == 1
+    if not is_one:
+        wanted = wanted._replace(ids=named)
+    target = Target(named[0] if is_one else None, wanted, given.pop("yes"), given.pop("dry_run"))
+    if is_one and (target.yes or target.dry_run):
+        raise click.UsageError("--yes and --dry-run are for acts on many runs")
     return target
 
 

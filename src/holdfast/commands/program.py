@@ -235,4 +235,6 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     print_words("warning: ", "yellow", end=False, err=True)
-    print_words(f"{_shown(Path(filename))}, line {lineno}: {message}", err=True)
+    # A warning that no line of code has caused, such as one from the garbage collector, comes from `sys`.
+    place = "" if filename == "sys" else f"{_shown(Path(filename))}, line {lineno}: "
+    print_words(f"{place}{message}", err=True)

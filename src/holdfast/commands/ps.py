@@ -25,11 +25,13 @@ PAGE = 500
 @click.option(
     "--all", "everything", is_flag=True, help="List all runs, not only the newest; also the pages of maps."
 )
+@click.option("--oldest", is_flag=True, help="List the oldest runs first.")
 def ps(
     *,
     wanted: Wanted,
     limit: int,
     everything: bool,
+    oldest: bool,
     store: str,
     as_json: bool,
 ) -> None:
@@ -37,20 +39,21 @@ def ps(
 
     \b
     holdfast ps --state failed --workflow order --since 2h
+    holdfast ps --state running --oldest
     holdfast ps order-2026-11
 
     With PREFIX, only runs whose id begins with it. Each line says how a run ended, or what it waits for. The pages of a
     map are left out, unless they wait for a person: --all lists them, and so does the id of their run as PREFIX.
     """
-    run_quickly(_ps(wanted, None if everything else limit, store, as_json))
+    run_quickly(_ps(wanted, None if everything else limit, oldest, store, as_json))
 
 
-async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> None:
+async def _ps(wanted: Wanted, limit: int | None, oldest: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
         everything = limit is None
         where = wanted.filter(await hf.now())
         is_narrow = where.is_narrow
-        where.limit = limit or PAGE
+        where.limit, where.is_oldest_first = limit or PAGE, oldest
         where.has_pages = everything or where.prefix is not None
         runs = page = await hf.desk.overview.listed(hf.who, where, words=not as_json)
         if not runs and where.workflow is not None:
@@ -76,7 +79,11 @@ async def _ps(wanted: Wanted, limit: int | None, store: str, as_json: bool) -> N
 
     print_runs([(run, words) for run, _, words in runs], now)
     if not everything and len(runs) == where.limit:
-        print_words(f"these are the newest {where.limit}; --all lists all", dim=True, err=True)
+        print_words(
+            f"these are the {'oldest' if oldest else 'newest'} {where.limit}; --all lists all",
+            dim=True,
+            err=True,
+        )
 
 
 @command()

@@ -18,6 +18,7 @@ from holdfast.commands.options import (
     chosen_namespaces,
     command,
     label_option,
+    no_input,
     opened,
     run_argument,
     start_options,
@@ -102,7 +103,7 @@ async def _run(
         if known is not None and known.run.state in RUN_ENDED:
             return RunFollowed(known, _code(known.run))
         if known is None and raw is None:
-            raw = workflow.shape.from_json("{}")
+            raw = no_input(workflow)
         notice_full_disk(leave.give_up)
         hf.only = {hf.stored(known.run.id)} if known else set()
         await hf.open(first=hf.stored(known.run.id) if known else None)

@@ -108,12 +108,12 @@ FIRES_SHOWN, PLANNED_SHOWN = 20, 200
 @click.option("--jitter", metavar="AGE", help="create: delay each start by up to this.")
 @click.option("--starts", metavar="TIME", help="create: no time before this.")
 @click.option("--ends", metavar="TIME", help="create: no time after this.")
-@click.option("--runs", "runs", type=click.IntRange(1), metavar="N", help="create: end after so many runs.")
+@click.option("--runs", "runs", type=click.IntRange(1), metavar="N", help="create: end after this many runs.")
 @click.option(
     "--pause-after",
     type=click.IntRange(1),
     metavar="N",
-    help="create: pause after so many failures in a row.",
+    help="create: pause after this many failures in a row.",
 )
 @click.option(
     "--due",

@@ -217,7 +217,10 @@ def _explored(given: dict[str, Any]) -> Report:
             )
             report.add(explorer.explore())
     if given["boundary"] and not report.boundaries:
-        raise click.BadParameter(f"there is no boundary {given['boundary']}", param_hint="--boundary")
+        raise click.BadParameter(
+            f"there is no boundary {given['boundary']}: without this option all are tried, and counted",
+            param_hint="--boundary",
+        )
     return report
 
 

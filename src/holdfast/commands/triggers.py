@@ -77,7 +77,7 @@ async def _list(name: str | None, state: str | None, limit: int, store: str, as_
         occasions = await hf.triggers.occasions(name, state, limit)
         now = await hf.now()
     if name is not None and not known and not occasions:
-        raise click.UsageError(f"there is no trigger {name!r}: `holdfast triggers` lists them")
+        raise click.ClickException(f"there is no trigger {name!r}: `holdfast triggers` lists them")
     if as_json:
         found: dict[str, Any] = {"triggers": known, "occasions": occasions}
         output.print_json(msgspec.json.decode(msgspec.json.encode(found)))

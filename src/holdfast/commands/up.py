@@ -37,6 +37,7 @@ OPEN_WAIT_S = 30.0
 """How long a node that starts waits for a database that cannot be reached. This is longer than most restarts, and short
 enough for a person who watches to see that the address is wrong."""
 OPEN_LOOK_S = 0.3
+LOOPBACK = "127.0.0.1"
 STATUS_EVERY_S = 1.0
 LIMITS_EVERY_S = 0.2
 """How often to look whether the process has reached one of its limits."""
@@ -120,7 +121,15 @@ def listen_options(port: int | None, purpose: str) -> Callable[[Command], Comman
         @wraps(fn)
         def packed(**given: Any) -> Any:
             found = {name: given.pop(name) for name in Listen._fields}
-            return fn(listen=None if found["port"] is None else Listen(**found), **given)
+            if (found["tls_cert"] is None) != (found["tls_key"] is None):
+                raise click.UsageError("--tls-cert and --tls-key belong together: give both")
+            if found["port"] is not None:
+                return fn(listen=Listen(**found), **given)
+            if found["tls_cert"] is not None or found["host"] != LOOPBACK:
+                raise click.UsageError(
+                    "--host, --tls-cert and --tls-key are about answering HTTP: give --port, too"
+                )
+            return fn(listen=None, **given)
 
         options = (
             click.option(
@@ -133,7 +142,7 @@ def listen_options(port: int | None, purpose: str) -> Callable[[Command], Comman
             ),
             click.option(
                 "--host",
-                default="127.0.0.1",
+                default=LOOPBACK,
                 show_default=True,
                 metavar="ADDRESS",
                 help="Listen on this address. Any but this host's own needs a token: see `holdfast tokens`.",
@@ -274,8 +283,9 @@ def agent(
     \b
     holdfast agent app.py --label gpu
 
-    It executes the steps of these files for whose needs it has the labels. Start as many as there is work. When it
-    reaches --max-steps or --max-memory it drains and exits with code 0; let a process manager start it again.
+    It executes the steps of these files. A step that needs labels goes only to an agent that has them all. Start as
+    many as there is work. When it reaches --max-steps or --max-memory it drains and exits with code 0; let a process
+    manager start it again.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max)
     limits = ProcessLimits(max_steps, max_memory_mb)

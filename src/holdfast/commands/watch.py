@@ -138,7 +138,7 @@ class EventLines(Silent):
         words = "" if step.quarantined else wording.detail(step, (), now)
         lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
         if step.state in STEP_ENDED:
-            words = f"{words} after {lasted}" if words else f"after {lasted}"
+            words = f"after {lasted}: {words}" if words else f"after {lasted}"
         self._line(f"  {step.key} {state} {words}".rstrip())
 
     def trouble(self, error: StoreUnreachable) -> None:

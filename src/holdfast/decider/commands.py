@@ -119,7 +119,7 @@ class CallbackWait(Wait, eq=False, kw_only=True):
     call: str
     """The key of the call."""
     number: int = 1
-    """This is the so many-th time that the call is made."""
+    """How often the call is made, with this time."""
     number_max: int = 1
     """How often the call may be made. What was recorded counts, whatever the code says now."""
     expired: bool = False
@@ -155,26 +155,28 @@ class Turn(msgspec.Struct, gc=False):
     """Everything the code did since the last `take()`."""
 
     issued: list[Issue]
-    dropped: list[int]
+    finish: Finish | None = None
+    is_plain: bool = False
+    """There is nothing else, as in most turns. Then nobody needs to look at the rest."""
+    dropped: Sequence[int] = ()
     """n of recorded steps that the code no longer waits for. They are cancelled, with `delivered_seq = 0`."""
-    cancelled: list[int]
+    cancelled: Sequence[int] = ()
     """n of steps whose child runs are asked to cancel themselves."""
-    ended: list[tuple[int, int, bytes]]
+    ended: Sequence[tuple[int, int, bytes]] = ()
     """Signal waits that got their signal: n of the wait, the signal's number, and what the wait read of it. Also
     markers: n, 0, and the way."""
-    sends: list[NewSignal]
-    progress: str | None
-    published: dict[str, bytes] | None
-    finish: Finish | None
+    sends: Sequence[NewSignal] = ()
+    progress: str | None = None
+    published: dict[str, bytes] | None = None
     kept_n: int | None = None
     """The code passed a point of no return: the steps up to this n are never undone."""
-    set_aside: list[tuple[int, str]] = []
+    set_aside: Sequence[tuple[int, str]] = ()
     """Signals that none of the waits for them could read: their number and the reason. No wait takes them later."""
     logs: Sequence[LogPart] = ()
     """What the code has logged."""
-    replies: list[Reply] = []
+    replies: Sequence[Reply] = ()
     """The answers to updates."""
-    begun_waits: list[int] = []
+    begun_waits: Sequence[int] = ()
     """n of callbacks whose time begins: their requests have been made."""
-    placed: list[tuple[int, int]] = []
+    placed: Sequence[tuple[int, int]] = ()
     """(n, place in the history) of steps whose results were set before the code asked for them."""

@@ -387,34 +387,46 @@ class Decider:
             elif wait.kind is _UNDO and self._finish is not None and self._finish.how == "succeeded":
                 self._dropped.append(n)
         self.last_n = n
-        if mailbox.answered:
-            ended += [(wait.n, seq, payload) for wait, seq, payload in mailbox.answered]
+        self._new.clear()
+        finish, self._finish = self._finish, None
+        if not (
+            ended
+            or kept_n is not None
+            or mailbox.answered
+            or mailbox.set_aside
+            or self._dropped
+            or self._cancelled
+            or self._sends
+            or self._newly_published
+            or self._progress is not None
+            or self._updates is not None
+            or self._logs is not None
+            or self._begun_waits
+            or self._placed
+        ):
+            return Turn(issued, finish, is_plain=True)
+        ended += [(wait.n, seq, payload) for wait, seq, payload in mailbox.answered]
         turn = Turn(
             issued,
-            self._dropped,
-            self._cancelled,
-            ended,
-            self._sends,
-            self._progress,
-            self._newly_published or None,
-            self._finish,
-            kept_n,
-            mailbox.set_aside,
+            finish,
+            dropped=self._dropped,
+            cancelled=self._cancelled,
+            ended=ended,
+            sends=self._sends,
+            progress=self._progress,
+            published=self._newly_published or None,
+            kept_n=kept_n,
+            set_aside=mailbox.set_aside,
+            begun_waits=self._begun_waits,
+            placed=self._placed,
         )
         if self._updates is not None:
             turn.replies, self._updates.replies = self._updates.replies, []
-        self._new.clear()
-        mailbox.answered.clear()
-        self._dropped, self._cancelled, self._sends, mailbox.set_aside = [], [], [], []
-        self._progress, self._finish = None, None
-        if self._newly_published:
-            self._newly_published = {}
         if self._logs is not None:
             turn.logs = self._logs.take()
-        if self._begun_waits:
-            turn.begun_waits, self._begun_waits = self._begun_waits, []
-        if self._placed:
-            turn.placed, self._placed = self._placed, []
+        mailbox.answered.clear()
+        self._dropped, self._cancelled, self._sends, mailbox.set_aside = [], [], [], []
+        self._newly_published, self._begun_waits, self._placed, self._progress = {}, [], [], None
         return turn
 
     def close(self) -> None:

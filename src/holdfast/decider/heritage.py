@@ -36,24 +36,33 @@ class Heritage:
         made_at: float = 0.0,
     ) -> None:
         self._run_id = run_id
-        self.by_key = {entry.key: entry for entry in inherited}
-        first = self.by_key.get("")
-        self.identity = run_id if first is None or first.effect is None else first.effect
-        """The id of the first run in a chain of retries or forks. Random numbers are derived from it, so that they stay
-        the same."""
-        self.is_fork = first is not None and first.sender is not None
-        self.sender = first.sender if first is not None and first.sender is not None else self.identity
-        """The run in whose name signals are sent. Their keys are derived from it, so that a retry sends the same signals
-        as the run before it, and a fork others."""
-        self.kept_n = 0 if first is None else first.kept_n
+        self.by_key: dict[str, Inherited] = {}
+        self.identity = self.sender = run_id
+        """`identity` is the id of the first run in a chain of retries or forks. Random numbers are derived from it, so that
+        they stay the same. `sender` is the run in whose name signals are sent. Their keys are derived from it, so that a
+        retry sends the same signals as the run before it, and a fork others."""
+        self.is_fork = False
+        self.kept_n = 0
         """The steps up to this one are those of the run that this one was forked from."""
         self.resumed_at = resumed_at
         """When the run goes on. New timers of a retry count from this time."""
         self.made_at = made_at
         """When somebody asked for this retry or fork. What it takes over and gets later, it gets after this time."""
-        self.set_keys = [entry.key for entry in inherited if entry.is_set]
+        self.set_keys: list[str] = []
         """The keys of the steps whose results somebody has set, from the point of a fork on."""
         self._effects: dict[str, str] = {}
+        if inherited:
+            self._inherit(inherited)
+
+    def _inherit(self, inherited: Sequence[Inherited]) -> None:
+        self.by_key = {entry.key: entry for entry in inherited}
+        self.set_keys = [entry.key for entry in inherited if entry.is_set]
+        first = self.by_key.get("")
+        if first is not None:
+            self.identity = self._run_id if first.effect is None else first.effect
+            self.is_fork = first.sender is not None
+            self.sender = self.identity if first.sender is None else first.sender
+            self.kept_n = first.kept_n
 
     @property
     def begins_anew(self) -> bool:

@@ -349,7 +349,9 @@ class Undoing:
             self.done = True
             if finish.how != "stuck":
                 self._dropped += sorted(self._idle)
-        turn = Turn(issued, self._dropped, self._to_cancel, [], [], self._progress_made(), None, finish)
+        turn = Turn(
+            issued, finish, dropped=self._dropped, cancelled=self._to_cancel, progress=self._progress_made()
+        )
         turn.replies, self._replies = self._replies, []
         self._dropped, self._to_cancel = [], []
         return turn

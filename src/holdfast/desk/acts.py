@@ -19,9 +19,9 @@ from holdfast.desk.cautions import cautions
 from holdfast.desk.known_runs import may_exist
 from holdfast.desk.opened import Opened
 from holdfast.desk.plans import STATES, Preview, Tally
-from holdfast.errors import InvalidInput, UnknownAct, WrongState
+from holdfast.errors import InvalidInput, UnknownAct, UnknownRun, WrongState
 from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate
-from holdfast.namespaces import shown_row, shown_text, stored
+from holdfast.namespaces import shown, shown_row, shown_text, stored
 from holdfast.store.acts import LEFT, NewAct
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
@@ -206,7 +206,9 @@ class Act:
         hf, config, acts = self._hf, self._hf.config, self._hf.store.acts
         row = await self.row()
         if row.state is ActState.PLANNING:
-            raise WrongState(f"act {self.id!r} has no whole plan yet, or its process died: make a new one")
+            raise WrongState(
+                f"act {self.id!r} has no complete plan: wait until it is made, or make a new one"
+            )
         fence = await acts.begin_act(self.id, hf.caller.id, config.act_lease_s, config.plan_s)
         if fence is None and (await self.row()).state in {ActState.PLANNED, ActState.STOPPED}:
             raise WrongState(
@@ -293,9 +295,11 @@ async def make_plan(
 ) -> Act:
     """List the runs that a filter means, and write down those that the act can do something to. After each page,
     `progress` is called with the number of runs that were listed."""
+    if where.ids and (unknown := await hf.store.reads.unknown_runs(where.ids)):
+        raise UnknownRun.of(shown(where.namespace, unknown[0]))
     acts, tally = hf.store.acts, Tally(verb, options)
     act_id = hf.environment.new_id()[-ID_CHARS:].lower()
-    if not where.states:
+    if not where.states and not where.ids:  # what was named and cannot be acted on is listed as left alone
         states = STATES[verb] + (("undoing",) if options.force else ())
         where = msgspec.structs.replace(where, states=tuple(map(str, states)))
     # What happens to a run happens to the pages of its maps, too.
@@ -315,7 +319,7 @@ async def make_plan(
             break
         last = page[-1]
         after = last.id
-        if where.prefix is None:
+        if where.prefix is None and not where.ids:
             where.before = (last.created_at, last.id)
     preview = tally.preview(await cautions(hf.store, tally))
     text = shown_text(where.namespace, msgspec.json.encode(preview).decode())

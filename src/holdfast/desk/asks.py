@@ -19,7 +19,7 @@ from holdfast.access.signed_texts import KEY_BYTES, opened
 from holdfast.actor import Via
 from holdfast.codec.schema import check, filled
 from holdfast.desk.opened import Opened, ring
-from holdfast.errors import Forbidden, HoldfastError, InvalidInput, UnknownAsk
+from holdfast.errors import Forbidden, HoldfastError, InvalidInput, UnknownAsk, WrongState
 from holdfast.model import AskPerson, AskState
 from holdfast.namespaces import shown, stored
 from holdfast.questions import (
@@ -27,8 +27,10 @@ from holdfast.questions import (
     TEAM,
     Answerer,
     Plan,
+    demands_teams,
     is_asked,
     is_person,
+    is_team,
     is_who,
     moment,
     people_barred,
@@ -75,7 +77,7 @@ class AskDesk(Protocol):
 
 
 class LinkDesk(AskDesk, Protocol):
-    """What whoever has a link may do: only a server asks this."""
+    """What somebody with a link may do. Only a server asks this."""
 
     async def by_link(self, token: str) -> answers.LinkedAsk: ...
     async def answer_link(self, token: str, value: bytes, note: str, request: str) -> answers.AskAnswered: ...
@@ -148,7 +150,7 @@ class LocalAskDesk:
     async def answer(
         self, who: Identity, ask: str, value: bytes, note: str = "", *, by: str | None = None
     ) -> answers.AskAnswered:
-        """Answer an ask. The same answer again is the same answer."""
+        """Answer an ask. Giving the same answer again changes nothing."""
         who.demand(Act.ANSWER)
         seen = await self._seen(who, ask)
         return await self._answer(who, seen, value, note, _answerer(who, by))
@@ -192,14 +194,24 @@ class LocalAskDesk:
 
     # --- links ----------------------------------------------------------------------------------------------------------
 
-    async def link(self, who: Identity, ask: str, person: str) -> str:
-        """Return the path of a page by which this person can answer, without signing in. Whoever has it may answer."""
+    async def link(self, who: Identity, ask: str, person: str, team: str | None = None) -> str:
+        """Return the path of a page by which this person, as a member of this team, can answer without signing in. Whoever
+        has it may answer."""
         if who.kind is not Kind.LOCAL:
             raise Forbidden("only a program on the store may make links by which others answer")
         if not is_person(person):
             raise InvalidInput(f"a link is for one person: expected person:NAME, not {person!r:.100}")
+        if team is not None and not is_team(team):
+            raise InvalidInput(f"team: expected team:NAME, not {team!r:.100}")
         seen = await self._seen(who, ask)
-        return await link_path(self._store, seen.row, person, self._hf.environment.secret(KEY_BYTES))
+        if demands_teams(seen.row):
+            raise WrongState(
+                "this ask bars a team, and a link does not say who is in it: people need a token to answer"
+            )
+        if all(one.who != (team or person) for one in seen.people):
+            by_name = "" if team else " by name: say by `team` for whom they answer"
+            raise InvalidInput(f"{team or person} is not asked this{by_name}")
+        return await link_path(self._store, seen.row, (person, team), self._hf.environment.secret(KEY_BYTES))
 
     async def by_link(self, token: str) -> answers.LinkedAsk:
         """Return the ask that a link is for. Raise UnknownAsk if it is no link, or has expired."""
@@ -209,27 +221,23 @@ class LocalAskDesk:
     async def answer_link(self, token: str, value: bytes, note: str, request: str) -> answers.AskAnswered:
         """Answer for the person whom a link is for, in a request of this id."""
         seen, who = await self._linked(token)
-        by = Answerer(who.person or "", _teams(seen))
-        return await self._answer(who.came(Via.LINK, request), seen, value, note, by)
+        return await self._answer(who.came(Via.LINK, request), seen, value, note, _answerer(who, None))
 
     async def _linked(self, token: str) -> tuple[SeenAsk, Identity]:
         if not self._keys:
             self._keys = await self._store.signing_keys.signing_keys()
         parts = opened(self._keys, PURPOSE, token)
-        if parts is None or len(parts) != 4:
+        if parts is None or not 4 <= len(parts) <= 5:
             raise UnknownAsk("this link is not good any more, or never was")
-        ask, asked_at, person, until = parts
+        ask, asked_at, person, until, *team = parts
         seen = await self._store.asks.ask(ask)
-        if seen is None or f"{seen.row.asked_at:.6f}" != asked_at or float(until) < await self._store.now():
+        is_its = seen is not None and f"{seen.row.asked_at:.6f}" == asked_at and not demands_teams(seen.row)
+        if seen is None or not is_its or float(until) < await self._store.now():
             raise UnknownAsk("this link is not good any more, or never was")
-        # A link is made for somebody who is asked, as a person or as a member of a team. It says nothing else.
-        who = (person, *_teams(seen))
         space = frozenset({seen.row.namespace})
+        # The link says for whom it is, and of which of the teams that are asked they are a member. It says nothing else.
+        who = (person, *team)
         return seen, Identity(Kind.TOKEN, "link", person, Role.ANSWERER, space, seen.row.namespace, who=who)
-
-
-def _teams(seen: SeenAsk) -> frozenset[str]:
-    return frozenset(one.who for one in seen.people if one.who.startswith(TEAM))
 
 
 def _inbox(store: Any, names: frozenset[str]) -> Callable[..., Any]:
@@ -352,17 +360,17 @@ class Asks:
     async def answer(
         self, ask: str, value: Any, note: str = "", *, by: str | None = None
     ) -> answers.AskAnswered:
-        """Answer an ask, for the person `by`. The same answer of the same person again is the same answer. Raise WrongState
-        if it comes too late or is a second mind."""
+        """Answer an ask, for the person `by`. If this person has given the same answer before, nothing changes. Raise
+        WrongState if it comes too late, or if this person has answered something else before."""
         return await self._desk.answer(self._who, ask, codec.encode_open(value, "answer"), note, by=by)
 
-    async def link(self, ask: str, person: str) -> str:
-        """Return the path of a page on a server by which this person can answer without signing in. Whoever has it may
-        answer, so send it to nobody else."""
+    async def link(self, ask: str, person: str, *, team: str | None = None) -> str:
+        """Return the path of a page on a server by which this person can answer without signing in. `team` is the one that
+        is asked, if the person is not asked by name. Whoever has it may answer, so send it to nobody else."""
         desk = self._desk
         if not isinstance(desk, LocalAskDesk):
             raise HoldfastError("links are made by a program on the store, not through a server")
-        return await desk.link(self._who, ask, person)
+        return await desk.link(self._who, ask, person, team)
 
     async def delegate(self, ask: str, to: str, note: str = "", *, by: str | None = None) -> answers.Ask:
         """Hand the place of the person `by` over to another person or team."""

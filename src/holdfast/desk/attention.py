@@ -24,7 +24,7 @@ ATTENTION = 8
 LOOKED_AT = 100
 """How many of a kind are looked at."""
 SOLVED_WITHIN = 50
-"""Among how many entries of the journal the newest deed of a person is looked for."""
+"""How many of the newest entries of the journal are searched for what a person did last."""
 SOLVES = frozenset({"release", "retry", "skip", "cancel", "fail", "quarantine release", "reset", "close"})
 OURS = frozenset({"supervisor", "scheduler", "agent"})
 

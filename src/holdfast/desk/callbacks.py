@@ -111,7 +111,7 @@ class LocalCallbackDesk:
     async def answer(
         self, who: Identity, run: str, step: str | None, result: CallbackResult, note: str = ""
     ) -> answers.CalledBack:
-        """End a callback of a run, in place of the other system. The same answer again is the same answer."""
+        """End a callback of a run, in place of the other system. Giving the same answer again changes nothing."""
         who.demand(Act.STEER)
         stored = await self._known.id(who, run)
         row = _chosen(shown(who.namespace, stored), await self._known.steps(stored), step)
@@ -131,7 +131,7 @@ class LocalCallbackDesk:
     def _checked(self, row: StepRow, result: CallbackResult) -> tuple[bytes | None, str | None]:
         """Return the result as it is recorded. Raise InvalidInput, with the place, if it does not fit."""
         if (result.output is UNSET) is (result.error is UNSET):
-            raise InvalidInput('give one of both: {"output": …}, or {"error": {"message": …}}')
+            raise InvalidInput('give exactly one of the two: {"output": …}, or {"error": {"message": …}}')
         if isinstance(result.error, CallbackError):
             said = codec.stored_text(result.error.message, "error: message", NOTE_MAX)
             kind = codec.stored_text(result.error.type, "error: type")
@@ -273,8 +273,8 @@ class Callbacks:
         self, run_id: str, value: Any, *, step: str | None = None, note: str = ""
     ) -> answers.CalledBack:
         """End a callback of a run with this result. `step` is the key, name or number of the step, if the run waits for
-        several. The same answer again is the same answer. Raise InvalidInput if it does not fit the step's result, and Gone
-        if another answer came first, or nobody waits for it any more."""
+        several. Giving the same answer again changes nothing. Raise InvalidInput if it does not fit the step's result,
+        and Gone if another answer came first, or nobody waits for it any more."""
         result = CallbackResult(output=Raw(codec.encode_open(value, "output")))
         return await self._opened().answer(self._who, run_id, step, result, note)
 

@@ -1,4 +1,4 @@
-"""What callers and operators may ask: one protocol, one method an act, each with the identity of who asks.
+"""What callers and operators may ask: one protocol with one method for each act, which takes the identity of who asks.
 
 Python (`run.cancel()`), the command line and the server all ask a desk, so an act means the same everywhere. A desk has a
 part for each noun, in a module of its own: `desk.runs.cancel(who, run)`, `desk.tokens.create(who, …)`. `LocalDesk` does it

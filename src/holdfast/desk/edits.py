@@ -1,7 +1,7 @@
 """What somebody edits in a fork: its input, and what steps returned. Checks it before anything is written.
 
-If this process has the code, its types decide. Otherwise the schemas do that some process declared, and for the result
-of a step its likeness to the recorded one.
+If this process has the code, the types in it decide. Otherwise an input is checked by the schema that some process has
+declared, and the result of a step must be of the same kinds as the recorded one.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def checked_input(run: RunRow, value: Any, declared: Declaration | None, limit: 
 
 
 def checked_result(step: StepRow, value: Any, workflow: Workflow[Any, Any] | None, limit: int) -> bytes:
-    """Return what a step returned instead, as it is recorded. Raise InvalidInput if it does not fit the step."""
+    """Return the edited result of a step, as it is recorded. Raise InvalidInput if it does not fit the step."""
     what = f"the result of step {step.key!r}"
     raw = codec.encode_open(value, what, limit)
     known = registry.steps.get(bare(step.name)) if step.kind in (StepKind.CALL, StepKind.CALLBACK) else None

@@ -144,7 +144,9 @@ class LocalEventDesk:
         # Whoever may send the event need not be allowed to start the workflow by hand: its code asks for the event.
         who = local(SOURCE, namespace)
         try:
-            run = await self._starts.new_run(who, StartRequest(bare(trigger.name), raw, trigger.version))
+            run = await self._starts.new_run(
+                who, StartRequest(bare(trigger.name), raw, trigger.version, by_event=True)
+            )
             run = await self._hf.caller.queued(run)
         except InvalidInput as wrong:
             raise InvalidInput(

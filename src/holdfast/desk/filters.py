@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 import msgspec
 
-from holdfast.errors import InvalidInput, UnknownWorkflow
+from holdfast.desk.known_runs import may_exist
+from holdfast.errors import InvalidInput, UnknownRun, UnknownWorkflow
 from holdfast.model import RunState
 from holdfast.namespaces import BETWEEN, stored
 from holdfast.store.reads import RunFilter
@@ -21,6 +22,8 @@ from holdfast.store.store import Store
 Moment = str | datetime | timedelta
 """A time: itself, as ISO text, or how long ago it was, as a timedelta or a text such as `2h`."""
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+IDS_MAX = 1000
+"""How many runs an act may name one by one."""
 NAMED_MAX = 1000
 """How many declared workflows are searched for a name that is like an unknown one."""
 
@@ -35,16 +38,12 @@ def moment(value: Moment, what: str, now: float) -> float:
     """Read a time, as seconds since the epoch. A time without a zone is local time. `what` names its place in an
     error."""
     given: object = value
-    if isinstance(value, str):
-        if (seconds := age(value)) is not None:
-            return now - seconds
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            pass
     try:
+        if isinstance(value, str):
+            seconds = age(value)
+            value = datetime.fromisoformat(value.strip()) if seconds is None else timedelta(seconds=seconds)
         if isinstance(value, timedelta):
-            return now - value.total_seconds()
+            return datetime.fromtimestamp(now - value.total_seconds(), UTC).timestamp()
         if isinstance(value, datetime):
             return value.timestamp()
     except (OverflowError, OSError, ValueError):
@@ -66,6 +65,7 @@ def run_filter(
     until: Moment | None = None,
     error: str | None = None,
     prefix: str | None = None,
+    ids: Iterable[str] = (),
     what: str = "runs({}=…)",
 ) -> RunFilter:
     """Return the filter that a caller describes. Raise InvalidInput for what cannot be meant. `what` says how the
@@ -79,6 +79,7 @@ def run_filter(
         until=None if until is None else moment(until, what.format("until"), now),
         error=error,
         prefix=prefix,
+        ids=tuple(dict.fromkeys(ids)),
     )
     for one in found.states:
         if one not in set(RunState):
@@ -89,6 +90,12 @@ def run_filter(
         value = getattr(found, name)
         if value is not None and (not isinstance(value, str) or not value or "\0" in value):
             raise InvalidInput(f"{what.format(name)}: expected a text that is not empty, not {value!r}")
+    if len(found.ids) > IDS_MAX:
+        raise InvalidInput(
+            f"{what.format('runs')}: {len(found.ids):,} runs; name at most {IDS_MAX:,} at once"
+        )
+    if any(not may_exist(wrong := one) for one in found.ids):
+        raise InvalidInput(f"{what.format('runs')}: {wrong!r} cannot be the id of a run")
     if found.since is not None and found.until is not None and found.since >= found.until:
         raise InvalidInput(f"{what.format('until')}: it must be later than {what.format('since')}")
     return found
@@ -104,10 +111,13 @@ def within_namespace(where: RunFilter, namespace: str | None) -> RunFilter:
     prefix, before = where.prefix, where.before
     if prefix is not None and BETWEEN in prefix:
         raise InvalidInput(f"prefix: {prefix!r} has // in it, and no id in a namespace has that")
+    if strange := next((one for one in where.ids if BETWEEN in one), None):
+        raise UnknownRun.of(strange)
     return msgspec.structs.replace(
         where,
         namespace=namespace,
         prefix=None if prefix is None else stored(namespace, prefix),
+        ids=tuple(stored(namespace, one) for one in where.ids),
         before=None if before is None else (before[0], stored(namespace, before[1])),
     )
 
@@ -122,11 +132,17 @@ async def demand_workflow(store: Store, name: str, namespace: str | None = None)
     raise unknown_workflow(name, known)
 
 
-def unknown_workflow(name: str, known: Sequence[str]) -> UnknownWorkflow:
-    """Return the error for a name that no workflow has, with one that is like it."""
+def name_like(name: str, known: Sequence[str]) -> str | None:
+    """Return the full name that is most like a name that nothing has. None if there is none like it."""
     short = {one.rpartition(".")[2]: one for one in known}
     like = get_close_matches(name, known, 1) or [short[one] for one in get_close_matches(name, short, 1)]
-    hint = f"did you mean {like[0]!r}?" if like else f"known are {', '.join(known[:5])}" if known else ""
+    return like[0] if like else None
+
+
+def unknown_workflow(name: str, known: Sequence[str]) -> UnknownWorkflow:
+    """Return the error for a name that no workflow has, with one that is like it."""
+    like = name_like(name, known)
+    hint = f"did you mean {like!r}?" if like else f"known are {', '.join(known[:5])}" if known else ""
     return UnknownWorkflow(
         f"no workflow is called {name!r} in this store: {hint or 'no code has declared one yet'}"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ from holdfast.model import DEFAULT_NAMESPACE, HookRow, NewHook
 from holdfast.namespaces import bare, stored
 from holdfast.store.events import Emitted
 from holdfast.store.store import Store
-from holdfast.wire.cloudevents import CloudEvent, data_of, is_json, made_event
+from holdfast.wire.cloudevents import CloudEvent, Sound, data_of, made_event
 
 LIST_MAX = 1000
 GRACE_MAX_S = 30 * 86_400.0
@@ -122,14 +122,10 @@ class LocalHookDesk:
     # --- what comes in ------------------------------------------------------------------------------------------------
 
     async def receive(
-        self,
-        name: str | None,
-        headers: Mapping[str, str],
-        body: bytes,
-        sound: Callable[[bytes], None] = lambda body: None,
+        self, name: str | None, headers: Mapping[str, str], body: bytes, sound: Sound
     ) -> Emitted | None:
         """Take a webhook, which becomes an event. None if there is no such hook, or the signature is not good: which of
-        the two nobody learns. `sound` raises if a body of a good sender is no sound JSON."""
+        the two nobody learns."""
         row = None if name is None else await self._store.hooks.hook(name)
         now = self._hf.environment.now()
         scheme = Scheme.STANDARD if row is None else Scheme(row.scheme)
@@ -138,9 +134,7 @@ class LocalHookDesk:
         )
         if row is None or signed is None:
             return None
-        if is_json(headers.get("content-type", "")):
-            sound(body)
-        event = event_of(row, signed, headers, body)
+        event = event_of(row, signed, headers, body, sound)
         (found,) = await self._events.emit(local(f"hook {bare(row.name)}", row.namespace, Via.HOOK), [event])
         return found
 
@@ -157,11 +151,13 @@ def secrets_of(row: HookRow | None, now: float) -> list[bytes]:
     return [row.secret, row.old_secret] if old and row.old_secret is not None else [row.secret]
 
 
-def event_of(row: HookRow, signed: Signed, headers: Mapping[str, str], body: bytes) -> CloudEvent:
+def event_of(
+    row: HookRow, signed: Signed, headers: Mapping[str, str], body: bytes, sound: Sound
+) -> CloudEvent:
     """Return the event that a verified webhook is. Its type begins with the hook's name, so that nobody outside can send
     events of other types."""
     name, scheme = bare(row.name), Scheme(row.scheme)
-    data = data_of(body, headers.get("content-type", ""), "the body")
+    data = data_of(body, headers.get("content-type", ""), "the body", sound)
     said = _members(data)
     kind = headers.get("x-github-event") if scheme is Scheme.GITHUB else said.get("type")
     number = said.get("id") if scheme is Scheme.STRIPE else signed.id

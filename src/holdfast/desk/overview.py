@@ -57,7 +57,7 @@ from holdfast.wire.paths import path_of
 
 STEPS_PAGE = 2_000
 NEWEST_STEPS = 200
-"""Among how many of a run's newest steps those are looked for that it waits for."""
+"""How many of a run's newest steps are searched for those that it waits for."""
 COUNTED_MAX = 10_000
 """How many runs that fit a filter are counted."""
 FOUND_MAX, NAMES_MAX = 8, 1_000
@@ -272,7 +272,7 @@ class LocalOverview:
         who.demand(Act.READ)
         row = await self._known.row(who, run)
         tally = Tally(verb, options)
-        where = RunFilter(prefix=row.id, limit=1)
+        where = RunFilter(ids=(row.id,), limit=1)
         meant = [one for one in await self._store.acts.meant_runs(where) if one.id == row.id]
         has_code = (
             verb is not ActVerb.FORK
@@ -380,8 +380,8 @@ class LocalOverview:
         now = await store.now()
 
         def limited(queue: int) -> str:
-            """Say which limit has no room for what is in a queue. Beyond the queues that were read nobody knows, and then it
-            must not be said that somebody else is waited for."""
+            """Say which limit has no room for what is in a queue. If the queue was not read, say that this is unknown:
+            to name something else that is waited for would be a guess."""
             if queue <= 0:
                 return ""
             if queue not in limits:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.graph.graph import Graph
 
 LOOK_S, LOOK_MAX_S = 0.25, 2.0
-"""How soon a wait looks again at a run that has not ended, at first and at last."""
+"""After how many seconds a wait looks again at a run that has not ended: at first, and at most."""
 
 Ahead = Outlook
 """What earlier durations say about a run."""

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from holdfast import codec
 from holdfast.access import Act, Identity
+from holdfast.codec.secret import demand_no_secret
 from holdfast.desk.opened import Opened, ring
 from holdfast.desk.starts import LocalStartDesk, StartRequest
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSchedule
@@ -40,7 +41,7 @@ from holdfast.times.plan import Plan, Preview, read_plan
 from holdfast.times.zones import zone
 from holdfast.wire import answers
 from holdfast.wire.paths import path_of
-from holdfast.workflow.every import Every, promised, schedule_name
+from holdfast.workflow.every import ARGUMENTS, Every, promised, schedule_name
 from holdfast.workflow.workflow import Workflow
 
 P = ParamSpec("P")
@@ -68,7 +69,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True):
 
     @property
     def start(self) -> StartRequest:
-        """A run as the schedule would start it, but for its id."""
+        """A run as the schedule would start it, without its id."""
         return StartRequest(
             self.workflow,
             self.input,
@@ -172,6 +173,7 @@ class LocalScheduleDesk:
         except DefinitionError as wrong:
             raise InvalidInput(str(wrong)) from None
         run = await self._starts.new_run(who, request.start)
+        demand_no_secret(run.input, ARGUMENTS)
         now = await self._store.now()
         if (days := request.plan.ends_soon(now - 30 * 86_400)) is not None:
             raise InvalidInput(f"calendar {days.name} has ended with {days.until}: give it days from now on")

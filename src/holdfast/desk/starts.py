@@ -17,10 +17,12 @@ import msgspec
 from holdfast import codec
 from holdfast.access import Act, Identity
 from holdfast.codec.schema import Schema, check, filled, members
+from holdfast.desk.filters import name_like
 from holdfast.desk.known_runs import candidates
 from holdfast.desk.opened import Opened
 from holdfast.desk.workflows import LocalWorkflowDesk
 from holdfast.errors import Conflict, DefinitionError, HoldfastError, InvalidInput, UnknownWorkflow
+from holdfast.gathers import Gather
 from holdfast.model import BY_TAG, DEFAULT_NAMESPACE, Declaration, NewRun
 from holdfast.namespaces import shown, stored
 from holdfast.store.answers import Answer
@@ -48,13 +50,15 @@ class StartRequest(msgspec.Struct, frozen=True):
     priority: int | None = None
     timeout_s: float | None = None
     begin_at: float | None = None
-    """The run begins at this time, or so many seconds after its start; else at once."""
+    """The run begins at this time, or this many seconds after its start. Without both, it begins at once."""
     begin_in_s: float | None = None
     fair: str | None = None
     """Whom the run is for."""
     due_at: float | None = None
-    """The run is promised to end by this time, or within so many seconds; else as its workflow says."""
+    """The run is promised to end by this time, or within this many seconds. Without both, its workflow decides."""
     due_in_s: float | None = None
+    by_event: bool = False
+    """Its one argument is the data of an event. To a workflow that starts in batches, this is one item."""
 
 
 class Started(NamedTuple):
@@ -121,30 +125,33 @@ class LocalStartDesk:
             raise InvalidInput("input: give an object with the arguments by their names")
         workflow, declared = await self._workflow_of(who, request)
         if workflow is not None:
-            raw = workflow.shape.from_json(request.input, self._hf.config.payload_max_bytes)
-            name, version, priority, timeout_s, due_s, gather = (
+            gather = workflow.gather
+            raw = workflow.shape.from_json(_given(request, gather), self._hf.config.payload_max_bytes)
+            name, version, priority, timeout_s, due_s = (
                 workflow.name,
                 workflow.version,
                 workflow.priority,
                 workflow.timeout_s,
                 workflow.due_s,
-                workflow.gather,
             )
         else:
             assert declared is not None
-            raw = self._by_schema(request.input, declared)
-            name, version, priority, timeout_s = declared.name, declared.version, 0, None
             taken = TakenSignals.read(declared)
             gather, due_s = taken.gather, taken.due_s
+            raw = self._by_schema(_given(request, gather), declared)
+            name, version, priority, timeout_s = declared.name, declared.version, 0, None
         if request.priority is not None:
             try:
                 priority = options.priority(request.priority, "priority")
             except DefinitionError as wrong:
                 raise InvalidInput(str(wrong)) from None
         if gather is not None and (request.begin_at is not None or request.begin_in_s is not None):
-            raise InvalidInput(f"{name}: it gathers its starts, and says itself when its runs begin")
+            raise InvalidInput(f"{name} gathers its starts, and decides itself when its runs begin")
         try:
             fair = options.fair(request.fair, "fair")
+            for what, at in (("begin_at", request.begin_at), ("due_at", request.due_at)):
+                if at is not None:
+                    options.in_calendar(at, what)
         except DefinitionError as wrong:
             raise InvalidInput(str(wrong)) from None
         if request.timeout_s is not None:
@@ -193,24 +200,31 @@ class LocalStartDesk:
         self, who: Identity, request: StartRequest
     ) -> tuple[Workflow[Any, Any] | None, Declaration | None]:
         """Return the workflow if its code is loaded here, or else what some code has declared about it."""
+        wanted, which = request.workflow, request.version
         loaded = [
             one
             for (name, version), one in (registry.workflows.items() if self._is_own_code(who) else ())
-            if _fits(name, version, request) and who.may_start(name)
+            if name == wanted and which in {None, version} and who.may_start(name)
         ]
         if loaded:
             return loaded[-1], None
         declared = [
             one
             for one in await self._workflows.declared(who)
-            if _fits(one.name, one.version, request) and who.may_start(one.name)
+            if one.name == wanted and which in {None, one.version} and who.may_start(one.name)
         ]
         if declared:
             return None, max(declared, key=lambda one: (one.first_at, one.version))
+        known = {one.name for one in await self._workflows.declared(who) if who.may_start(one.name)}
+        like = name_like(request.workflow, sorted(known - {request.workflow}))
         raise UnknownWorkflow(
             f"no workflow is called {request.workflow!r} here"
             + (f" in version {request.version!r}" if request.version is not None else "")
-            + ": start a process that has it with `holdfast up FILE`"
+            + (
+                f": did you mean {like!r}?"
+                if like
+                else ": start a process that has it with `holdfast up FILE`"
+            )
         )
 
     def _is_own_code(self, who: Identity) -> bool:
@@ -235,6 +249,14 @@ class LocalStartDesk:
                 "input may have"
             )
         return made
+
+
+def _given(request: StartRequest, gather: Gather | None) -> bytes:
+    """Return the arguments. What an event gives a batch is one item of it."""
+    if not request.by_event or gather is None or not gather.parameter:
+        return request.input
+    ((name, item),) = msgspec.json.decode(request.input, type=dict[str, msgspec.Raw]).items()
+    return msgspec.json.encode({name: [item]})
 
 
 def _due_s(request: StartRequest, due_s: float | None, timeout_s: float | None) -> float | None:
@@ -285,7 +307,3 @@ def _schema(text: str) -> Schema:
     """Return a published schema, which is not changed. Many starts are checked by one."""
     found: Schema = msgspec.json.decode(text)
     return found
-
-
-def _fits(name: str, version: str, request: StartRequest) -> bool:
-    return name == request.workflow and request.version in {None, version}

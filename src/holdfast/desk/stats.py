@@ -16,7 +16,7 @@ from holdfast.store.overview import Span
 from holdfast.store.store import Store
 from holdfast.supervisor import statistics
 from holdfast.supervisor.health import examine
-from holdfast.supervisor.statistics import OfWorkflow, Slice, Took
+from holdfast.supervisor.statistics import OfVersion, OfWorkflow, Slice, Took
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
 SLICES_MAX = 60
@@ -45,6 +45,8 @@ class Stats(msgspec.Struct, kw_only=True):
     slices: list[Slice]
     workflows: list[OfWorkflow]
     """With `by=workflow`: those that fail most first."""
+    versions: list[OfVersion]
+    """With `by=version`: those that fail most first."""
     usual: Usual | None
     """None if nothing ended at this time of the last days."""
     succeeded: int
@@ -56,7 +58,7 @@ class Stats(msgspec.Struct, kw_only=True):
 
 class StatsAsked(NamedTuple):
     window_s: float = 3_600.0
-    by: Literal["time", "workflow"] = "time"
+    by: Literal["time", "workflow", "version"] = "time"
     workflow: str | None = None
 
 
@@ -84,6 +86,7 @@ async def stats(store: Store, config: Config, who: Identity, asked: StatsAsked) 
         took=statistics.took(runs),
         slices=statistics.slices(runs, begun, window_s, slice_s),
         workflows=statistics.by_workflow(runs) if asked.by == "workflow" else [],
+        versions=statistics.by_version(runs) if asked.by == "version" else [],
         usual=None if usual is None else Usual(usual),
         succeeded=sum(one.succeeded for one in nodes) if is_all else 0,
         failed=sum(one.failed for one in nodes) if is_all else 0,

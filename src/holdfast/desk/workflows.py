@@ -14,7 +14,7 @@ from holdfast.store.store import Store
 WORKFLOWS_MAX = 1000
 """How many declarations are read to find one by its name."""
 NAMESPACES_MAX = 1000
-"""Of how many namespaces declarations are remembered."""
+"""For how many namespaces declarations are remembered."""
 DECLARED_S = 1.0
 """For how long the declarations in the store are remembered: a start need not read them again."""
 

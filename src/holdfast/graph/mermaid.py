@@ -24,7 +24,7 @@ class Flowchart:
         self._edges: list[str] = []
         self._classes: dict[str, list[str]] = {}
         self._begun: dict[str, list[str]] = {}
-        """Where each task ends that was begun so far."""
+        """Where each task that was begun so far ends."""
         self._joined = {task for node in graph.nodes for task in node.joins}
 
     def lines(self) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import sys
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.graph.values import UNKNOWN, Function, Known, Opaque, Series, Value, is_a
+from holdfast.workflow.reach import is_authored
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 
@@ -105,26 +104,10 @@ def attribute(owner: Any, name: str) -> Any:
 
 def is_foreign(fn: types.FunctionType) -> bool:
     """True for code that is not the author's."""
-    top = (fn.__module__ or "").partition(".")[0]
-    file = fn.__code__.co_filename
-    return top == "holdfast" or top in sys.stdlib_module_names or "site-packages" in file
+    return not is_authored(fn) or "site-packages" in fn.__code__.co_filename
 
 
 def is_async(target: types.FunctionType | Function) -> bool:
     if isinstance(target, Function):
         return isinstance(target.node, ast.AsyncFunctionDef)
     return bool(target.__code__.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
-
-
-def contents(cell: types.CellType) -> list[Any]:
-    try:
-        return [cell.cell_contents]
-    except ValueError:
-        return []
-
-
-def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes(constant)

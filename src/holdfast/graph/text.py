@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.durations import span
 from holdfast.glyphs import COLOURS, GLYPHS
 from holdfast.graph.graph import RECORDED, Graph, Kind, Node
-from holdfast.model import EVENT_PREFIX
+from holdfast.model import EVENT_PREFIX, in_words
 from holdfast.safe_text import visible
 
 WIDTH = 80
@@ -42,7 +42,7 @@ def lines(graph: Graph, width: int = WIDTH) -> list[Line]:
         head += [
             Words("  "),
             Words(f"{GLYPHS.get(graph.run.state, '·')} ", COLOURS.get(graph.run.state)),
-            Words(visible(f"{graph.run.id} is {graph.run.state}{generation}"), dim=True),
+            Words(visible(f"{graph.run.id} {in_words(graph.run.state)}{generation}"), dim=True),
         ]
     tree = Tree(graph, width)
     drawn = [head, *tree.lines()]

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable
 
 from holdfast.graph.graph import Kind
-from holdfast.graph.names import codes, contents, is_foreign
+from holdfast.graph.names import is_foreign
 from holdfast.graph.syntax import argument, argument_texts, duration, is_none, pattern, short, text_of
 from holdfast.graph.tasks import NOT_KNOWN, Tasks
 from holdfast.graph.values import (
@@ -32,6 +32,7 @@ from holdfast.graph.values import (
     own,
 )
 from holdfast.workflow.ask import ask
+from holdfast.workflow.reach import codes, enclosed
 from holdfast.workflow.step import Step
 from holdfast.workflow.surroundings import continue_as_new
 from holdfast.workflow.undo import keep, saga, undo_with
@@ -251,7 +252,7 @@ def does_something(fn: types.FunctionType, seen: frozenset[object] = frozenset()
     seen |= {fn.__code__}
     names = {name for code in codes(fn.__code__) for name in (*code.co_names, *code.co_freevars)}
     values = [fn.__globals__[name] for name in names if name in fn.__globals__]
-    values += [value for cell in fn.__closure__ or () for value in contents(cell)]
+    values += enclosed(fn).values()
     for value in values:
         if is_a(value, *DECLARED) or id(value) in VERBS or id(value) in SPECIAL:
             if id(value) not in {id(one) for one in (*COPIES, map)}:

@@ -1,4 +1,4 @@
-"""Acts on many runs: a plan that lists exactly the runs it is about, and carrying it out."""
+"""Acts on many runs: make a plan, which lists exactly the runs it is about, and carry it out."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ async def plan(call: Call) -> Given:
             until=given.until,
             error=given.error,
             prefix=given.prefix,
+            ids=given.runs,
             what="{}",
         )
         how = ActOptions(force=given.force, start=given.start)

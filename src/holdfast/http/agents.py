@@ -69,7 +69,7 @@ REFUSED = "refused"
 
 
 class Known(msgspec.Struct):
-    """An agent, as this server remembers it. All of it can be read again."""
+    """An agent, as this server remembers it. The store has all of it, too."""
 
     id: str
     token: str
@@ -83,11 +83,11 @@ class Known(msgspec.Struct):
     renewed_at: float = float("-inf")
 
 
-# --- who is it ----------------------------------------------------------------------------------------------------
+# --- who asks -----------------------------------------------------------------------------------------------------
 
 
 async def _agent(call: Call) -> Known:
-    """Return the agent that the path names. One of another token is gone, like one that left."""
+    """Return the agent that the path names. An agent of another token is refused like one that has left."""
     doorway, name = call.server.doorway, call.id("agent")
     known = doorway.agents.get(name)
     if known is None:
@@ -119,8 +119,8 @@ def _token(who: Identity) -> str:
 
 
 def _own(namespace: str, name: str, place: str) -> str:
-    """Return the stored name of what an agent names. No bare name has `//`: in `default`, it would be one in another
-    namespace."""
+    """Return the stored name of what an agent names. A bare name has no `//`: in `default`, it would be a name in
+    another namespace."""
     name = shown(namespace, name)
     if BETWEEN in name:
         raise Refusal(
@@ -203,7 +203,7 @@ def _stored_offers(given: Register, namespace: str) -> dict[str, Any]:
     ]
     about = given.about
     if any(number >= len(about.sources) for number in about.step_sources):
-        raise Refusal("invalid", "there is no such source", place="/about/step_sources")
+        raise Refusal("invalid", "there is no source with this number", place="/about/step_sources")
     return {
         **msgspec.to_builtins(about),
         "steps": [_own(namespace, name, "/about/steps") for name in about.steps]
@@ -238,9 +238,11 @@ async def claim(call: Call) -> Given:
         return Given(await _claims(call, given, agent, [], is_overtaken=True))
     waiter = Waiter(agent.id, given.turn, agent.wanted, given.free, given.suspects)
     taken: list[TakenStep] = []
-    async with call.while_open() as left:
-        if not server.is_leaving:
-            taken = await server.doorway.hall.claim(waiter, min(given.wait_s, WAIT_MAX_S), left)
+    if not server.is_leaving:
+        taken = await server.doorway.hall.claim(waiter)
+        if not taken and not waiter.is_overtaken and given.wait_s > 0:
+            async with call.while_open(Act.WORK) as left:
+                taken = await server.doorway.hall.wait(waiter, min(given.wait_s, WAIT_MAX_S), left)
     if taken:
         agent.turn = max(agent.turn, given.turn)
     return Given(await _claims(call, given, agent, taken, is_overtaken=waiter.is_overtaken))
@@ -344,7 +346,7 @@ async def report(call: Call) -> Given:
     given: list[Report] = call.body.reports
     waiting: list[tuple[int, StepOp, asyncio.Future[Any]]] = []
     answers = [REFUSED] * len(given)
-    now = await call.server.doorway.now()
+    now, writer = await call.server.doorway.now(), hf.caller.writer
     for number, one in enumerate(given):
         if not is_secret(one.secret, agent.secret, one.run, one.n, one.fence, twin=one.twin):
             continue
@@ -353,12 +355,12 @@ async def report(call: Call) -> Given:
             continue
         op = await _operation(call, agent, one, now)
         if op is not None:
-            waiting.append((number, op, hf.caller.writer.write(op)))
+            waiting.append((number, op, writer.write(op)))
     bells: set[Bell] = set()
     for number, op, answered in waiting:
         answer = await answered
         if answer is Answer.FENCED:
-            # The writer here has no claim on the step. A report of the agent before this one may have counted.
+            # No claim fits this report. An earlier report of this agent may have counted already.
             answer = await hf.store.batches.refuse(agent.id, op)
         answers[number] = answer
         if answer is Answer.ACCEPTED:
@@ -392,7 +394,7 @@ async def _end_twin(call: Call, agent: Known, one: Report) -> Answer:
 
 
 async def _operation(call: Call, agent: Known, one: Report, now: float) -> StepOp | None:
-    """Return what a report writes. None for one that nobody can understand."""
+    """Return what a report writes. None for a report that cannot be understood."""
     ref, limit = (one.run, one.n, one.fence), call.server.config.payload_max_bytes
     if one.verb == "succeed":
         output = payload(one.output) or b"null"
@@ -504,7 +506,7 @@ async def beat(call: Call) -> Given:
         with contextlib.suppress(StoreError):
             counted = [(_stored_duration(agent, name), at, times) for name, at, times in given.durations]
             await hf.store.durations.add_durations(counted)
-    # Of what is in another namespace it learns nothing: it has none of that.
+    # An agent learns nothing about runs in another namespace: it has claimed nothing there.
     own = [ref for ref in given.has if namespace_of(ref[0]) == agent.namespace]
     lost = [(run_id, n) for run_id, n, _ in given.has if namespace_of(run_id) != agent.namespace]
     lost += await hf.store.agents.lost_steps(own) if own else []
@@ -514,7 +516,7 @@ async def beat(call: Call) -> Given:
 
 
 def _stored_duration(agent: Known, name: str) -> str:
-    """Return the stored name of what an agent counted. It counts only steps."""
+    """Return the stored name of what an agent has measured. It measures only steps."""
     return step_name(_own(agent.namespace, name.removeprefix(STEP), "/durations"))
 
 
@@ -546,11 +548,5 @@ async def twin(call: Call) -> Given:
 async def stream(call: Call) -> Given:
     """Say when an agent should look. When its end of the stream closes, its lease is shortened."""
     agent = await _agent(call)
-    return Given(call.server.doorway.stream(call.server, agent.id, _is_still(call)))
-
-
-def _is_still(call: Call) -> Any:
-    async def check() -> bool:
-        return await call.server.is_still(call.who, Act.WORK, call.headers)
-
-    return check
+    watch = call.server.watch
+    return Given(call.server.doorway.stream(agent.id, lambda: watch.over(call.who, Act.WORK, call.headers)))

@@ -1,19 +1,16 @@
-"""The ASGI application: takes each request through the same stages. Who asks, may they, what do they ask, the desk, the
-answer. Whatever goes wrong is a problem."""
+"""The ASGI application. It takes each request through the same stages: who asks, may they do this, what exactly do they
+ask, the desk does it, the answer. Whatever goes wrong becomes a problem."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route as Place
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.access import Act, Identity, Kind
 from holdfast.actor import Via
@@ -23,25 +20,28 @@ from holdfast.desk.hooks import LocalHookDesk
 from holdfast.desk.opened import Opened
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.http.call import ASKER, Call, Given, Route, Size
+from holdfast.http.doors import Doors
 from holdfast.http.doorway import AgentStream, Doorway
-from holdfast.http.guard import KNOWN_S, Guard, SigningIssuer, authorised
+from holdfast.http.guard import Guard, SigningIssuer, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
 from holdfast.http.pages.entrance import answered_page
-from holdfast.http.reader import demand_media_type, read_body, read_headers, read_query
+from holdfast.http.reader import demand_media_type, read_body, read_headers, read_query, receive_body
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.refused import RefusedRequests
 from holdfast.http.routes import ROUTES
 from holdfast.http.streams import Looks
 from holdfast.http.table import TABLE
 from holdfast.http.visitors import Visitors
+from holdfast.http.watch import Watch
+from holdfast.wire.paths import id_of
 from holdfast.wire.problems import MEDIA_TYPE, Problem, problem
 
 log = logging.getLogger("holdfast.http")
 
 ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 BESIDE_PAYLOAD = 64 * 1024
-"""How many bytes a body with a payload may have beside it."""
+"""How many bytes a body may have beside its payload."""
 REQUEST_HEADER = "Holdfast-Request"
 
 
@@ -55,6 +55,7 @@ class Server:
         self._desk = desk
         self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback, issuer=issuer)
         self.visitors = Visitors(hf.store, self.guard, hf.environment)
+        self.watch = Watch(self.guard, self.is_still, hf.environment)
         self.refused = RefusedRequests(hf.store.tokens, hf.environment)
         self.figures = Figures()
         self.spans = hf.caller.spans
@@ -82,16 +83,6 @@ class Server:
     def looks(self) -> Looks:
         return self._looks
 
-    async def left(self) -> None:
-        """Wait until the server leaves."""
-        await self._desk.leaving.wait()
-
-    async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the server leaves."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._desk.leaving.wait()
-
     async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
         """True if the token of a request that has been open for a while is still good."""
         if who.kind is Kind.LOCAL:
@@ -103,15 +94,15 @@ class Server:
         except Refusal:
             return False
         except StoreError:
-            return True  # nobody can look now
+            return True  # nobody can find out now
 
     async def demand_streams(self, who: Identity) -> None:
         """Refuse if this token has as many streams as it may have."""
         if self.streams.get(who.id, 0) >= self.config.streams_max:
             raise Refusal("throttled", f"{self.config.streams_max} streams of this token are open already")
 
-    @contextlib.asynccontextmanager
-    async def counted_stream(self, who: Identity) -> AsyncIterator[None]:
+    @contextlib.contextmanager
+    def counted_stream(self, who: Identity) -> Iterator[None]:
         """Count a stream while it is open."""
         self.streams[who.id] = self.streams.get(who.id, 0) + 1
         try:
@@ -124,6 +115,7 @@ class Server:
     def leave(self) -> None:
         """Answer everybody who waits. From now on, the server is not ready."""
         self._desk.leaving.set()
+        self.watch.leave()
 
     def openapi(self) -> bytes:
         if self._document is None:
@@ -141,6 +133,7 @@ class Door:
 
     def __init__(self, server: Server, routes: Mapping[str, Route]) -> None:
         self._server, self._routes = server, routes
+        self._names = {verb: route.name for verb, route in routes.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server, method = self._server, scope["method"]
@@ -155,11 +148,11 @@ class Door:
             response = await answered_page(server, route, scope, receive, request_id)
         else:
             response = await self._answered(route, scope, receive, request_id)
-        name = "unknown" if route is None else route.name
+        name = "unknown" if route is None else self._names[route.verb]
         server.figures.served(name, response.status_code, server.hf.environment.monotonic() - begun)
         if route is not None and response.status_code >= 400 and "HX-Redirect" not in response.headers:
             via = Via.PAGE if route.is_page else Via.HTTP
-            asked = f"{route.verb} {route.path}"  # and no path as it came: that is the text of strangers, or a secret
+            asked = f"{route.verb} {route.path}"  # not the path itself: anybody may have written it, or it is a secret
             server.refused.note(scope.get(ASKER), response.status_code, asked, via, request_id)
         await response(scope, receive, send)
 
@@ -177,11 +170,11 @@ class Door:
                 )
                 return _response(given, request_id)
             address = scope["client"][0] if scope.get("client") else ""
-            part = scope.get("path_params", {}).get("agent", "")
+            agent = self._server.doorway.agents.get(id_of(scope["path_params"].get("agent", "")) or "")
             if route.has_cookie and "authorization" not in headers:
                 who = await self._server.visitors.reader(headers)
             if who is None:
-                who = await self._server.guard.identify(headers, address, scope["scheme"], part)
+                who = await self._server.guard.identify(headers, address, scope["scheme"], agent)
             scope[ASKER] = who
             who = authorised(who, route.act, headers, needs_namespace=route.needs_namespace)
             who = who.came(Via.HTTP, request_id)
@@ -191,7 +184,7 @@ class Door:
                 body = await self._raw(route, receive, headers)
             elif route.takes is not None:
                 demand_media_type(headers.get("content-type"))
-                raw = await _body(
+                raw = await receive_body(
                     receive, headers, _most(route.size, self._server.config), self._server.config
                 )
                 body = read_body(raw, route.takes, self._server.config)
@@ -225,26 +218,20 @@ class Door:
 
     async def _raw(self, route: Route, receive: Receive, headers: Mapping[str, str]) -> bytes:
         config = self._server.config
-        return await _body(receive, headers, _most(route.size, config), config)
+        return await receive_body(receive, headers, _most(route.size, config), config)
 
     async def _polled(self, route: Route, call: Call) -> Given:
-        """Serve a request that may wait. Each token may have so many of them at once."""
+        """Serve a request that may wait. Each token may have only a limited number of them at once."""
         polls, who = self._server.polls, call.who.id
         if polls.get(who, 0) >= self._server.config.polls_max:
             raise Refusal(
                 "throttled", f"{self._server.config.polls_max} requests of this token wait here already"
             )
+        assert route.act is not None
         polls[who] = polls.get(who, 0) + 1
-        monotonic = self._server.hf.environment.monotonic
-        begun = monotonic()
         try:
-            given = await route.call(call)
-            assert route.act is not None
-            if monotonic() > begun + KNOWN_S and not await self._server.is_still(
-                call.who, route.act, call.headers
-            ):
-                raise Refusal("unauthenticated", "the token was revoked while the request waited")
-            return given
+            with self._server.watch.over(call.who, route.act, call.headers) as opened:
+                return await opened.limited(route.call(call))
         finally:
             polls[who] -= 1
             if not polls[who]:
@@ -255,47 +242,24 @@ _NOBODY: Any = None
 """Routes that need no token ask for no identity."""
 
 
-async def _unlisted(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer what stands in no row of the table."""
-    await _problem(problem("unknown", "there is nothing of this name here"), "")(scope, receive, send)
-
-
-def make_app(server: Server) -> Starlette:
+def make_app(server: Server) -> ASGIApp:
     paths: dict[str, dict[str, Route]] = {}
     for route in TABLE:
         paths.setdefault(route.path, {})[route.verb] = route
-    places = [Place(path, Door(server, routes)) for path, routes in paths.items()]
-    app = Starlette(routes=places)
-    app.router.default = _unlisted
-    app.router.redirect_slashes = False
+    doors: Doors[Door] = Doors()
+    for path, routes in paths.items():
+        doors.add(path, Door(server, routes))
+    nothing = problem("unknown", "there is nothing of this name here")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found = doors.find(scope["path"])
+        if found is None:  # it stands in no row of the table
+            await _problem(nothing, "")(scope, receive, send)
+        else:
+            door, scope["path_params"] = found
+            await door(scope, receive, send)
+
     return app
-
-
-async def _body(receive: Receive, headers: Mapping[str, str], most: int, config: Config) -> bytes:
-    if headers.get("content-encoding", "identity") != "identity":
-        raise Refusal("media-type", "a compressed body is not taken", place="Content-Encoding")
-    length = headers.get("content-length", "0")
-    if length.isdigit() and int(length[:20]) > most:
-        raise _too_large(most)
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(config.body_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refusal("malformed", "the connection ended before the body did")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > most:
-                    raise _too_large(most)
-                if not message.get("more_body", False):
-                    return b"".join(parts)
-    except TimeoutError:
-        raise Refusal("malformed", f"the body did not arrive within {config.body_s:g} s") from None
-
-
-def _too_large(most: int) -> Refusal:
-    return Refusal("too-large", f"the body may have {most:,} bytes")
 
 
 def _most(size: Size, config: Config) -> int:

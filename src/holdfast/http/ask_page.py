@@ -22,7 +22,7 @@ from holdfast.wire import answers
 
 HTML, FORM = "text/html; charset=utf-8", "application/x-www-form-urlencoded"
 NOTE = "note of the answer"
-"""The name of the field for the note. No member of a form is called so: it has blanks."""
+"""The name of the field for the note. No member of a form has this name, because it contains blanks."""
 WHOLE = "value of the answer"
 """The name of the field for an answer that is no object."""
 FIELDS_MAX = 200
@@ -94,7 +94,7 @@ def _given(text: str, status: int = 200) -> Given:
 
 
 def _refused(wrong: HoldfastError) -> Given:
-    """A link that is no link, and one that is over, say so in words. Nobody learns more from it."""
+    """Say in words that a link is no good. Nobody learns whether it has expired or never was one."""
     status = 409 if isinstance(wrong, WrongState) else 403 if isinstance(wrong, Forbidden) else 404
     status = 422 if isinstance(wrong, InvalidInput) else status
     text = str(wrong) if status != 404 else "This link is not good any more, or never was."
@@ -121,7 +121,7 @@ def _posted(body: bytes) -> dict[str, str]:
 
 
 def value_of(form: Schema, posted: Mapping[str, str]) -> Any:
-    """Return the answer that the fields of the page say. What is left empty is left out, if it may be."""
+    """Return the answer that the fields of the page make. An empty field is left out, if the form allows that."""
     fields = members_of(form)
     if fields is None:
         return _read(form, form, posted.get(WHOLE, ""))
@@ -167,7 +167,7 @@ def kind_of(form: Schema, schema: Schema) -> str:
 
 
 def _resolved(form: Schema, schema: Schema) -> Schema:
-    """Follow references, and leave out that it may be null: an empty field says so."""
+    """Follow references, and leave out that a value may be null: an empty field means that."""
     for _ in range(20):
         if "$ref" in schema:
             schema = form.get("$defs", {}).get(str(schema["$ref"]).rpartition("/")[2], {})

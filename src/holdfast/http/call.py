@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -19,14 +19,15 @@ from holdfast.http.doorway import Doorway
 from holdfast.http.reader import header
 from holdfast.http.refusals import Refusal
 from holdfast.http.visitors import Visitors
+from holdfast.http.watch import Open, Watch
 from holdfast.wire.paths import id_of
 
 ASKER = "holdfast.asker"
-"""Where the scope of a request has who asks, as soon as that is known."""
+"""The key under which the scope of a request has who asks, as soon as that is known."""
 
 
 class Looking(Protocol):
-    """Shares what is read often among those who watch the same."""
+    """Reads what changes once for all who watch it."""
 
     async def mark(self, who: Identity, topic: str, read: Callable[[], Awaitable[str]]) -> str: ...
 
@@ -48,19 +49,13 @@ class Served(Protocol):
 
     async def metrics(self) -> str: ...
 
-    async def left(self) -> None:
-        """Wait until the server leaves."""
-
-    async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the server leaves."""
-
-    async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
-        """True if the token of a request that has been open for a while is still good."""
+    @property
+    def watch(self) -> Watch: ...
 
     async def demand_streams(self, who: Identity) -> None:
         """Refuse if this token has as many streams as it may have."""
 
-    def counted_stream(self, who: Identity) -> AbstractAsyncContextManager[None]:
+    def counted_stream(self, who: Identity) -> AbstractContextManager[None]:
         """Count a stream while it is open."""
 
     @property
@@ -87,43 +82,46 @@ class Call(NamedTuple):
     path: Mapping[str, str]
     headers: Mapping[str, str]
     receive: Callable[[], Awaitable[Any]] | None = None
-    """Returns when the other end closes the connection. The body is read by then."""
+    """Returns when the other end closes the connection. The body has been read by then."""
     seal: str = ""
     """On a page: what a form must send along, so that no page of somebody else can send it."""
     request: str = ""
     """The id of the request, where nobody has signed in. Otherwise the identity has it."""
 
     @asynccontextmanager
-    async def while_open(self) -> AsyncIterator[asyncio.Future[None]]:
-        """Yield a future that is done when the other end has closed the connection, or the server leaves."""
-        left: asyncio.Future[None] = asyncio.ensure_future(self._closed())
-        try:
-            yield left
-        finally:
-            left.cancel()
+    async def while_open(self, act: Act) -> AsyncIterator[asyncio.Future[None]]:
+        """Yield a future that is done when the other end has closed the connection, the server leaves, or the token is no longer
+        good. Raise a refusal at the end if that was it."""
+        with self.server.watch.over(self.who, act, self.headers) as opened:
+            left: asyncio.Future[None] = asyncio.ensure_future(self._closed(opened))
+            try:
+                yield left
+            finally:
+                left.cancel()
+            opened.demand_good()
 
-    async def _closed(self) -> None:
-        leaving = asyncio.ensure_future(self.server.left())
+    async def _closed(self, opened: Open) -> None:
+        over = asyncio.ensure_future(opened.over.wait())
         try:
             if self.receive is None:
-                await leaving
+                await over
                 return
-            while not leaving.done():
+            while not over.done():
                 message = asyncio.ensure_future(self.receive())
-                await asyncio.wait([message, leaving], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([message, over], return_when=asyncio.FIRST_COMPLETED)
                 if not message.done():
                     message.cancel()
                 elif message.result()["type"] == "http.disconnect":
                     return
         finally:
-            leaving.cancel()
+            over.cancel()
 
     @property
     def desk(self) -> Desk:
         return self.server.desk
 
     def id(self, name: str) -> str:
-        """Return the id in the path. What stands for no id is unknown, like an id that nothing has."""
+        """Return the id in the path. A text that stands for no id is refused like an id that nothing has."""
         found = id_of(self.path[name])
         if found is None:
             raise Refusal("unknown")
@@ -138,6 +136,16 @@ class Call(NamedTuple):
         if not (text.isascii() and text.isdigit() and len(text) <= 9):
             raise Refusal("unknown")
         return int(text)
+
+    @property
+    def known_marks(self) -> list[str]:
+        """Return the marks of what the other end has, as If-None-Match names them. `*` is whatever there is."""
+        given = [one.strip().removeprefix("W/") for one in self.headers.get("if-none-match", "").split(",")]
+        return [one.strip('"') for one in given if one]
+
+    def knows(self, mark: str) -> bool:
+        known = self.known_marks
+        return mark in known or "*" in known
 
     def header(self, name: str) -> str | None:
         return header(self.headers, name)
@@ -181,7 +189,7 @@ class Route(NamedTuple):
     needs_namespace: bool = True
     """False if a token for several namespaces need not name one."""
     media_type: str = "text/plain"
-    """What an answer is that is not JSON."""
+    """The media type of an answer that is not JSON."""
     previews: type | None = None
     """What is answered, with 200, to a body with `preview: true`."""
     raw: tuple[str, ...] = ()

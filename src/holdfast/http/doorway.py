@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -14,6 +15,7 @@ from holdfast.desk.opened import Opened
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreError
 from holdfast.http.hall import Hall
+from holdfast.http.watch import Open
 from holdfast.store.answers import ShutGates
 from holdfast.store.bell import Bell
 from holdfast.store.remotes import NewTurn, TurnBegun
@@ -28,17 +30,10 @@ CUT_S, CUT_MIN, CUT_SHARE = 2.0, 3, 0.1
 agents. Then no lease is shortened."""
 GATES_S = 0.25
 LEARN_S = 10.0
-"""After so long, a server asks the store again what time it is."""
+"""After this time, a server asks the store again what time it is."""
 AGENTS_MAX = 20_000
 TURNS_MAX = 200
 """How many turns begin in one transaction at most."""
-
-
-class Leaving(Protocol):
-    @property
-    def is_leaving(self) -> bool: ...
-
-    async def pause(self, seconds: float) -> None: ...
 
 
 class Turns:
@@ -111,8 +106,8 @@ class Doorway:
     def forget_gates(self) -> None:
         self._gates = None
 
-    def stream(self, server: Leaving, agent: str, is_still: Callable[[], Awaitable[bool]]) -> AgentStream:
-        return AgentStream(self, server, agent, is_still)
+    def stream(self, agent: str, watched: Callable[[], AbstractContextManager[Open]]) -> AgentStream:
+        return AgentStream(self, agent, watched)
 
     def opened(self, agent: str) -> None:
         self._streams.add(agent)
@@ -141,7 +136,7 @@ class Doorway:
 
 
 class _Bounded(dict[str, Any]):
-    """Forgets all when there are too many. What is forgotten is read again."""
+    """A dict that forgets everything when it has too much. What is forgotten is read again."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         if len(self) >= AGENTS_MAX:
@@ -160,11 +155,15 @@ class AgentStream:
     )
 
     def __init__(
-        self, doorway: Doorway, server: Leaving, agent: str, is_still: Callable[[], Awaitable[bool]]
+        self, doorway: Doorway, agent: str, watched: Callable[[], AbstractContextManager[Open]]
     ) -> None:
-        self._doorway, self._server, self._agent, self._is_still = doorway, server, agent, is_still
+        self._doorway, self._agent, self._watched = doorway, agent, watched
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._watched() as opened:
+            await self._serve(opened, receive, send)
+
+    async def _serve(self, opened: Open, receive: Receive, send: Send) -> None:
         doorway, agent = self._doorway, self._agent
         await send({"type": "http.response.start", "status": 200, "headers": list(self.headers)})
         doorway.opened(agent)
@@ -175,15 +174,15 @@ class AgentStream:
             await send({"type": "http.response.body", "body": b"event: ping\n\n", "more_body": True})
             while True:
                 ringing = asyncio.ensure_future(rung.wait())
-                pausing = asyncio.ensure_future(self._server.pause(PING_S))
+                pausing = asyncio.ensure_future(opened.pause(PING_S))
                 await asyncio.wait([closed, ringing, pausing], return_when=asyncio.FIRST_COMPLETED)
                 is_rung = ringing.done()
                 ringing.cancel()
                 pausing.cancel()
                 if closed.done():
-                    is_cut = not self._server.is_leaving
+                    is_cut = not opened.over.is_set()
                     return
-                if self._server.is_leaving or not await self._is_still():
+                if opened.over.is_set():
                     break
                 rung.clear()
                 event = b"event: look\ndata: {}\n\n" if is_rung else b"event: ping\ndata: {}\n\n"

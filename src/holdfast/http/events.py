@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -34,12 +35,11 @@ async def emit(call: Call) -> Given:
             f"send an event as {STRUCTURED}, several as {BATCHED}, or one with its attributes in headers: ce-specversion: 1.0",
             place="Content-Type",
         )
-    if not is_binary or kind.endswith("json"):
-        demand_sound(call.body, call.server.config)
+    sound = partial(demand_sound, config=call.server.config)
     if is_binary:
-        events = read_binary(call.headers, call.body)
+        events = read_binary(call.headers, call.body, sound)
     else:
-        events = read_batch(call.body) if kind == BATCHED else read_structured(call.body)
+        events = (read_batch if kind == BATCHED else read_structured)(call.body, sound)
     found = await call.desk.events.emit(call.who, events)
     return Given(EmittedEvents([shown_emitted(call.who, one) for one in found]), 202)
 

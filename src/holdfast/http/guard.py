@@ -9,13 +9,13 @@ user's browser could reach it, too, so it must then name this host (`Host`) and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from holdfast.access import STORE_WIDE, Act, Identity, Kind, local
-from holdfast.access.claims import Signed
+from holdfast.access.grants import Signed
 from holdfast.access.tokens import Token, identity_of, is_good, read, was_theirs
 from holdfast.actor import user
 from holdfast.config import Config
@@ -55,6 +55,17 @@ class Found(NamedTuple):
     """False if the token was theirs, and is revoked or has expired."""
 
 
+class Counted(Protocol):
+    """An agent whose requests are counted by themselves."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def token(self) -> str:
+        """The id of the token by which it came."""
+
+
 class Bucket:
     """How many requests somebody may still send."""
 
@@ -68,6 +79,26 @@ class Bucket:
             return True
         self.left = 0.0
         return False
+
+
+class Minute:
+    """Counts what somebody does in a minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, int]] = {}
+        """By name: since when it is counted, and how often it was."""
+
+    def count(self, name: str, now: float) -> int:
+        """Count once more. Return how often it was before in this minute."""
+        since, count = self._counts.get(name, (now, 0))
+        if now > since + 60:
+            since, count = now, 0
+        if name not in self._counts and len(self._counts) >= KNOWN_MAX:
+            self._counts = {one: counted for one, counted in self._counts.items() if now <= counted[0] + 60}
+            if len(self._counts) >= KNOWN_MAX:
+                self._counts.clear()
+        self._counts[name] = since, count + 1
+        return count
 
 
 class Guard:
@@ -87,15 +118,16 @@ class Guard:
         self._known: dict[bytes, Known] = {}
         self._has_tokens, self._looked_at = True, float("-inf")
         self._buckets: dict[str, Bucket] = {}
-        self._failed: dict[str, tuple[float, int]] = {}
-        """By address: since when requests with bad tokens are counted, and how many there were."""
+        self._failed, self._signed_in = Minute(), Minute()
+        """Requests with bad tokens, by address. Sign-ins, by token."""
         self._used: dict[str, float] = {}
         self._user = user()
 
     async def identify(
-        self, headers: Mapping[str, str], address: str, scheme: str, part: str = ""
+        self, headers: Mapping[str, str], address: str, scheme: str, agent: Counted | None = None
     ) -> Identity:
-        """Return who asks. Requests are counted for each token, and with `part` for each of its agents. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
+        """Return who asks. Requests are counted for each token, and for each of its agents that is known here: whoever makes up
+        agents gets no more by that. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
         given = headers.get("authorization")
         if given is None:
             if not await self.is_open():
@@ -109,23 +141,34 @@ class Guard:
             except Refusal as refusal:
                 refusal.who = who
                 raise
-        self.count(who, part)
+        self.count(who, agent.id if agent is not None and agent.token == who.id else "")
         return who
 
     def count(self, who: Identity, part: str = "") -> None:
         """Count a request of a token. Raise a refusal if it has sent too many."""
-        now = self._environment.monotonic()
-        burst = self._config.requests_burst
+        now, per_s, burst = (
+            self._environment.monotonic(),
+            self._config.requests_per_s,
+            self._config.requests_burst,
+        )
         counted = f"{who.id}/{part}"
-        if len(self._buckets) >= KNOWN_MAX:
-            self._buckets.clear()
         bucket = self._buckets.get(counted)
         if bucket is None:
+            if len(self._buckets) >= KNOWN_MAX:  # those that are full again say nothing
+                self._buckets = {
+                    name: one for name, one in self._buckets.items() if one.at + burst / per_s > now
+                }
             bucket = self._buckets[counted] = Bucket(now, burst)
-        if not bucket.take(now, self._config.requests_per_s, burst):
-            refusal = Refusal(
-                "throttled", f"this token may send {self._config.requests_per_s:g} requests a second"
-            )
+        if not bucket.take(now, per_s, burst):
+            refusal = Refusal("throttled", f"this token may send {per_s:g} requests a second")
+            refusal.who = who
+            raise refusal
+
+    def count_sign_in(self, who: Identity) -> None:
+        """Count that a token signs in. Raise a refusal if it did so too often: each time is a row in the store."""
+        before = self._signed_in.count(who.id, self._environment.monotonic())
+        if before >= self._config.sign_ins_per_min:
+            refusal = Refusal("throttled", "this token has signed in too often: wait a minute")
             refusal.who = who
             raise refusal
 
@@ -159,10 +202,28 @@ class Guard:
             if found is not None and refusal.name == "unauthenticated":
                 refusal.who = found.who
             raise refusal
+        self._remember(mark, found.who, now + min(found.lasts_s, KNOWN_S))
+        return found.who
+
+    async def look_again(self, given: Collection[str]) -> None:
+        """Look at tokens that were good a moment ago, those of the store all at once. What is remembered of them is true now."""
+        texts = {one.partition(" ")[2].strip() for one in given}
+        tokens = {text: token for text in sorted(texts) if (token := read(text)) is not None}
+        if not tokens:
+            return
+        until = self._environment.monotonic() + KNOWN_S
+        rows = {row.id: row for row in await self._tokens.these_tokens([one.id for one in tokens.values()])}
+        now = await self._tokens.now()
+        for text, token in tokens.items():
+            row, mark = rows.get(token.id), hashlib.sha256(text.encode()).digest()
+            self._known.pop(mark, None)
+            if row is not None and is_good(token, row, now):
+                self._remember(mark, identity_of(row), until)
+
+    def _remember(self, mark: bytes, who: Identity, until: float) -> None:
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        self._known[mark] = Known(found.who, now + min(found.lasts_s, KNOWN_S))
-        return found.who
+        self._known[mark] = Known(who, until)
 
     async def _of_store(self, token: Token) -> Found | None:
         """Return who has a token of the store, and for how long at least. None if nobody has."""
@@ -184,14 +245,8 @@ class Guard:
     def _unauthenticated(self, address: str) -> Refusal:
         """Count a request with a bad token. An address that sends many gets another answer, which says nothing about
         tokens. Good tokens are not affected."""
-        now = self._environment.monotonic()
-        since, count = self._failed.get(address, (now, 0))
-        if now > since + 60:
-            since, count = now, 0
-        if len(self._failed) >= KNOWN_MAX:
-            self._failed.clear()
-        self._failed[address] = since, count + 1
-        if count >= self._config.sign_ins_per_min:
+        before = self._failed.count(address, self._environment.monotonic())
+        if before >= self._config.sign_ins_per_min:
             return Refusal("throttled", "this address has sent too many requests without a good token")
         return Refusal(
             "unauthenticated",
@@ -224,7 +279,8 @@ def authorised(
 
 
 def demand_own_host(headers: Mapping[str, str], scheme: str) -> None:
-    """Refuse what a page of somebody else could send: its name may lead to this host, and its scripts may ask."""
+    """Refuse what a page of somebody else could send: its owner can let its name lead to this host, and then its
+    scripts can ask here."""
     host = headers.get("host", "")
     if _name(f"//{host}") not in LOOPBACK:
         raise Refusal(
@@ -251,7 +307,7 @@ def demand_no_other_site(headers: Mapping[str, str]) -> None:
 
 
 def place_of(origin: str) -> str | None:
-    """Return the host and port of an origin. None if it is none."""
+    """Return the host and port of an origin. None if the text is no origin."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -30,7 +30,7 @@ CROWD = 50
 CONTENDED_S = 0.02
 """When the hall looks again after a claim passed over a limit because another one had it locked."""
 TURNS_MAX = 1000
-"""Of how many groups the hall remembers where their claims stopped."""
+"""For how many groups the hall remembers where their claims stopped."""
 
 
 class Wanted(NamedTuple):
@@ -74,7 +74,7 @@ class Hall:
         self._turns: dict[tuple[Wanted, str], Turns] = {}
         """Where the claims of each group have stopped, for each group of its steps."""
         self.is_walking = False
-        """True if claims go from queue to queue: there is a queue."""
+        """True if there are queues: then claims go from queue to queue."""
 
     @property
     def _config(self) -> Config:
@@ -84,19 +84,20 @@ class Hall:
     def waiting(self) -> int:
         return len(self._waiters)
 
-    async def claim(self, waiter: Waiter, wait_s: float, left: asyncio.Future[None]) -> list[TakenStep]:
-        """Claim steps, and wait for the first ones. `left` is done when nobody waits for the answer any more."""
+    async def claim(self, waiter: Waiter) -> list[TakenStep]:
+        """Claim what there is now. What the agent asked before is overtaken."""
         before = self._waiters.pop(waiter.agent, None)
         if before is not None and not before.served.done():
             before.is_overtaken = True
             before.served.set_result([])
-        taken = await self._claim(waiter, len(self._waiters) > 0)
-        if taken or waiter.is_overtaken or wait_s <= 0 or left.done():
-            return taken
+        return await self._claim(waiter, len(self._waiters) > 0)
+
+    async def wait(self, waiter: Waiter, wait_s: float, left: asyncio.Future[None]) -> list[TakenStep]:
+        """Wait for the first steps. `left` is done when nobody waits for the answer any more."""
         self._waiters[waiter.agent] = waiter
         self._begin()
         if self._due_at < self._looks_at and self._rung is not None:
-            self._rung.set()  # it waits for longer than that
+            self._rung.set()  # its look is planned for later than the new waiter is due
         try:
             waited: list[asyncio.Future[Any]] = [waiter.served, left]
             await asyncio.wait(waited, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -228,7 +229,7 @@ class Hall:
             self._look_in(max(0.001, min(rates) - await self._hf.store.now()))
 
     async def _learn(self) -> None:
-        """Read lanes and breakers, if that was a while ago."""
+        """Read lanes and breakers again, if the last time was a while ago."""
         now = self._hf.environment.monotonic()
         if now > self._read_at + self._config.poll_s / 2:
             self._read_at = now

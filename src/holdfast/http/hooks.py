@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 from holdfast.access.signatures import Scheme
 from holdfast.desk.hooks import HookMade
@@ -18,10 +19,8 @@ from holdfast.wire.paths import id_of, path_of
 
 async def receive(call: Call) -> Given:
     """Take a webhook. A hook that does not exist and a bad signature are refused in the same bytes."""
-    config = call.server.config
-    found = await call.server.webhooks.receive(
-        id_of(call.path["hook"]), call.headers, call.body, lambda body: demand_sound(body, config)
-    )
+    sound = partial(demand_sound, config=call.server.config)
+    found = await call.server.webhooks.receive(id_of(call.path["hook"]), call.headers, call.body, sound)
     if found is None:
         raise Refusal("unauthenticated", "there is no such hook, or the signature is not good")
     return Given(wire.Received(found.is_new), 202)

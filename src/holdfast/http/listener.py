@@ -1,5 +1,5 @@
-"""Listens: uvicorn in our own event loop, without its signals. Leaving is graceful: the server is no longer ready, who
-waits is answered, and requests that are being answered get time to end."""
+"""Listens: uvicorn in our own event loop, without its signals. Leaving is graceful: the server is no longer ready,
+everybody who waits is answered, and requests that are being answered get time to end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Address(NamedTuple):
     tls_cert: str | None = None
     tls_key: str | None = None
     oidc: str | None = None
-    """The settings file that says whose tokens are taken beside those of the store."""
+    """The settings file that names the issuer whose tokens are good beside those of the store."""
 
     @property
     def is_loopback(self) -> bool:
@@ -50,10 +50,6 @@ class Address(NamedTuple):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
-
-    def demand_sound(self) -> None:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise InvalidSettings("--tls-cert and --tls-key belong together: give both")
 
 
 class _Quiet(uvicorn.Server):
@@ -67,7 +63,6 @@ class _Quiet(uvicorn.Server):
 @asynccontextmanager
 async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterator[str]:
     """Listen at an address, and yield the URL. At the end, leave gracefully."""
-    address.demand_sound()
     issuer = None if address.oidc is None else _issuer(address.oidc, hf)
     if not address.is_loopback and issuer is None and not await hf.store.tokens.tokens(1):
         raise InvalidSettings(
@@ -93,7 +88,7 @@ async def serving(hf: Opened, desk: LocalDesk, address: Address) -> AsyncIterato
         ssl_keyfile=address.tls_key,
     )
     for name in ("uvicorn", "uvicorn.error"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # what strangers send is no reason to log
+        logging.getLogger(name).setLevel(logging.ERROR)  # anybody may send anything: that is no reason to log
     try:
         config.load()
     except OSError as wrong:  # they cannot be read, or do not belong together

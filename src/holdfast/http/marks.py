@@ -1,7 +1,7 @@
-"""Marks of lists: each is another one when somebody who looks at the list would see something else.
+"""Marks of lists. A mark changes when somebody who looks at the list would see something else.
 
-Everybody in a namespace gets the same marks, because one look serves all of them. So a mark has nothing that depends on who asks. It has
-no lease and no countdown either, which are others at every look.
+Everybody in a namespace gets the same marks, because one look serves all of them. So a mark has nothing that depends on
+who asks. It has no lease and no countdown either: they change at every look.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ async def _events(desk: Desk, who: Identity) -> str:
 
 
 async def _gates(desk: Desk, who: Identity) -> str:
-    """Breakers without when they were last heard of: that is no news while they count nothing else."""
+    """Breakers and holds. When a breaker last heard something is left out: while it counts nothing else, nobody sees a
+    change."""
     breakers = [msgspec.structs.replace(one, told_at=0.0) for one in await desk.gates.breakers(who)]
     return digest([breakers, await desk.gates.holds(who)])
 
@@ -114,7 +115,7 @@ async def mark_of_limit(desk: Desk, who: Identity, key: str) -> str:
 
 
 def _without_clock(one: Limit) -> Limit:
-    """Return a limit without how long it takes until there is room, which is another number at every look."""
+    """Return a limit without how long it takes until there is room, because that number changes at every look."""
     return msgspec.structs.replace(one, next_s=None if one.next_s is None else 0.0)
 
 

@@ -19,7 +19,7 @@ import msgspec
 from jwt.algorithms import AllowedPublicKeys
 from jwt.exceptions import PyJWTError
 
-from holdfast.access.claims import OidcSettings, Signed, signed_in
+from holdfast.access.grants import OidcSettings, Signed, signed_in
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.outbound import LOOPBACK, NotReached, Target, fetched, networks, target_of, tls_context
@@ -39,7 +39,7 @@ ASK_EVERY_S = 60.0
 FRESH_S = 600.0
 """Keys older than this are asked for again, so that one that the issuer has taken away is refused soon."""
 KEPT_S = 86_400.0
-"""For how long keys are good without the issuer having said so again."""
+"""For how long keys stay good while the issuer does not answer."""
 DISCOVERY = "/.well-known/openid-configuration"
 
 
@@ -111,7 +111,7 @@ def _head(text: str) -> dict[str, Any] | None:
 
 
 class Keys:
-    """The issuer's keys, as it last said them."""
+    """The issuer's keys, as it last gave them."""
 
     def __init__(self, settings: OidcSettings, environment: Environment) -> None:
         self._settings, self._environment = settings, environment
@@ -182,7 +182,7 @@ class Keys:
         return await fetched(target, self._allowed, tls, most=ANSWER_MAX, timeout_s=self._settings.timeout_s)
 
     def _target(self, url: str) -> Target:
-        """Return where to ask. Only on this host itself it may be without TLS."""
+        """Return where to ask. Only an address on this host itself may be without TLS."""
         if urlsplit(url).scheme != "https" and urlsplit(url).hostname not in LOOPBACK:
             raise InvalidSettings("oidc: the issuer and its keys need addresses that begin with https://")
         return target_of(url, "oidc")

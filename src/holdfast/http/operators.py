@@ -33,7 +33,7 @@ class EverythingQuery(msgspec.Struct):
 
 class QuarantineQuery(msgspec.Struct):
     run: Annotated[str, Meta(max_length=1_000)] | None = None
-    """Only what steps of this run have, as it stands in a path."""
+    """Only steps of this run. The id is written as in a path."""
 
 
 class AlertsQuery(msgspec.Struct):
@@ -44,9 +44,9 @@ class AlertsQuery(msgspec.Struct):
 class JournalQuery(msgspec.Struct):
     limit: Limit = 50
     actor: Sought = ""
-    """Only what somebody did whose name has this part."""
+    """Only what was done by somebody whose name contains this text."""
     verb: Sought = ""
-    """Only what has this part in its name: `refuse` for requests that were refused."""
+    """Only verbs that contain this text: `refuse` finds requests that were refused."""
     via: Sought = ""
     request: Sought = ""
 
@@ -65,8 +65,7 @@ async def workflow(call: Call) -> Given:
 def _with_mark(call: Call, body: Any) -> Given:
     mark = hashlib.blake2b(msgspec.json.encode(body), digest_size=12).hexdigest()
     headers = {"ETag": f'"{mark}"'}
-    known = (call.headers.get("if-none-match") or "").strip().removeprefix("W/").strip('"')
-    return Given(status=304, headers=headers) if known == mark else Given(body, headers=headers)
+    return Given(status=304, headers=headers) if call.knows(mark) else Given(body, headers=headers)
 
 
 async def agents(call: Call) -> Given:
@@ -101,7 +100,7 @@ async def remove_hold(call: Call) -> Given:
 def _scoped(call: Call) -> requests.HoldPlace:
     given: requests.HoldPlace = call.body
     if (given.scope == "all") == bool(given.value):
-        raise Refusal("invalid", "give the name that is held, and none for the scope all", place="/value")
+        raise Refusal("invalid", "give the name of what to hold; the scope all takes no name", place="/value")
     return given
 
 
@@ -125,7 +124,7 @@ async def reset_breaker(call: Call) -> Given:
 
 
 def _storable(call: Call, name: str) -> str:
-    """Return a name in the path that becomes a row."""
+    """Return a name in the path, from which a row is made."""
     found = call.id(name)
     if not found.isprintable() or not 0 < len(found) <= requests.NAME_MAX:
         raise Refusal("unknown")
@@ -202,12 +201,13 @@ async def openapi(call: Call) -> Given:
 
 
 async def healthz(call: Call) -> Given:
-    """The event loop turns. The store is not asked."""
+    """Say that the event loop runs. The store is not asked."""
     return Given(b"", media_type="text/plain")
 
 
 async def readyz(call: Call) -> Given:
-    """The store answers and its schema fits, and the server does not leave. Why not is in the log, not in the answer."""
+    """Say whether the store answers, its schema fits, and the server is not leaving. If not, the reason is in the log,
+    not in the answer."""
     if not call.server.is_leaving:
         try:
             async with asyncio.timeout(READY_S):

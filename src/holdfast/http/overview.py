@@ -34,7 +34,7 @@ async def timeline(call: Call) -> Given:
         call.who, call.run, Asked(query.only, query.group, query.after)
     )
     headers = {"ETag": f'"{found.mark}"'}
-    if known_mark(call) == found.mark:
+    if call.knows(found.mark):
         return Given(status=304, headers=headers)
     return Given(found, headers=headers)
 
@@ -54,7 +54,7 @@ async def attention(call: Call) -> Given:
 class StatsQuery(msgspec.Struct):
     window: Annotated[str, Meta(max_length=20)] = "1h"
     """How far back: an age such as 90min, 1h or 7d, up to 7d."""
-    by: Literal["time", "workflow"] = "time"
+    by: Literal["time", "workflow", "version"] = "time"
     workflow: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)] | None = None
 
 
@@ -81,8 +81,3 @@ async def backlog(call: Call) -> Given:
 async def undo_plan(call: Call) -> Given:
     found = await call.desk.overview.undo_plan(call.who, call.run)
     return Given(answers.UndoPlan([answers.UndoPlanned(*one) for one in found]))
-
-
-def known_mark(call: Call) -> str:
-    """Return the mark of what the other end has."""
-    return (call.headers.get("if-none-match") or "").strip().removeprefix("W/").strip('"')

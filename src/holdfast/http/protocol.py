@@ -14,19 +14,19 @@ HEAD_MAX_BYTES = 32 * 1024
 
 
 CHUNK_SHARE = 8
-"""How many bytes may come for each byte of a body: the length of a chunk stands before it."""
+"""How many bytes may come for each byte of a body that is sent in chunks: before each chunk stands its length."""
 
 
 class Bounded(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _is_whole = True
-    """True if the last request has arrived to its end."""
+    """True if the last request has arrived completely."""
     _head_bytes = 0
     _read_bytes = 0
-    """What came last, in which a head may have ended."""
+    """How many bytes came last. A head may have ended among them."""
     _rest_bytes = 0
-    """What came after the head of a request: its body, the lengths of chunks, and headers after the body."""
+    """How many bytes came after the head of a request: its body, the lengths of chunks, and headers after the body."""
     _body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does

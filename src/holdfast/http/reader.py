@@ -6,6 +6,7 @@ first. It takes microseconds for a usual body.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote_plus
 
 import msgspec
+from starlette.types import Receive
 
 from holdfast.config import Config
 from holdfast.http.refusals import Refusal
@@ -46,8 +48,37 @@ class _TooMany(Exception):
     """There are more members than a request may have."""
 
 
+async def receive_body(receive: Receive, headers: Mapping[str, str], most: int, config: Config) -> bytes:
+    """Return the body of a request: it has at most `most` bytes, and arrives in time."""
+    if headers.get("content-encoding", "identity") != "identity":
+        raise Refusal("media-type", "a compressed body is not taken", place="Content-Encoding")
+    length = headers.get("content-length", "0")
+    if length.isdigit() and int(length[:20]) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(config.body_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refusal("malformed", "the connection ended before the body did")
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > most:
+                    raise _too_large(most)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise Refusal("malformed", f"the body did not arrive within {config.body_s:g} s") from None
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal("too-large", f"the body may have at most {most:,} bytes")
+
+
 def demand_media_type(content_type: str | None) -> None:
-    """Refuse a body whose type is not exactly JSON. A browser sends no other page's request with this type unasked."""
+    """Refuse a body whose type is not exactly JSON. For a page of another site, a browser sends this type only after it
+    has asked."""
     given = (content_type or "").lower().replace(" ", "")
     if given not in {MEDIA_TYPE, f"{MEDIA_TYPE};charset=utf-8"}:
         raise Refusal("media-type", f"send the header Content-Type: {MEDIA_TYPE}", place="Content-Type")
@@ -55,7 +86,7 @@ def demand_media_type(content_type: str | None) -> None:
 
 def read_body(raw: bytes, kind: type[T], config: Config) -> T:
     """Return the body as a struct."""
-    demand_sound(raw, config)
+    demand_sound(raw, "the body", config)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as wrong:
@@ -65,13 +96,13 @@ def read_body(raw: bytes, kind: type[T], config: Config) -> T:
         raise Refusal("malformed", f"the body is not JSON: {wrong}") from None
 
 
-def demand_sound(raw: bytes, config: Config) -> None:
+def demand_sound(raw: bytes, what: str, config: Config) -> None:
     """Refuse what is no JSON, or JSON that readers understand differently: keys that occur twice, NaN, numbers beyond
     any limit, NUL, half of a character; and what is nested too deeply or has too many members."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as wrong:
-        raise Refusal("malformed", f"the body is not UTF-8: {wrong.reason} at byte {wrong.start}") from None
+        raise Refusal("malformed", f"{what} is not UTF-8: {wrong.reason} at byte {wrong.start}") from None
     left = config.members_max
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,19 +122,19 @@ def demand_sound(raw: bytes, config: Config) -> None:
         raise Refusal("malformed", f"the key {key!r} occurs twice in one object", place=place) from None
     except _TooMany:
         raise Refusal(
-            "too-large", f"the body has more than the {config.members_max:,} members that a request may have"
+            "too-large", f"{what} has more than the {config.members_max:,} members that a request may have"
         ) from None
     except json.JSONDecodeError as wrong:
         raise Refusal(
-            "malformed", f"the body is not JSON: {wrong.msg} at line {wrong.lineno}, column {wrong.colno}"
+            "malformed", f"{what} is not JSON: {wrong.msg} at line {wrong.lineno}, column {wrong.colno}"
         ) from None
     except RecursionError:
-        raise Refusal("malformed", "the body is nested too deeply") from None
+        raise Refusal("malformed", f"{what} is nested too deeply") from None
     except ValueError as wrong:  # an integer with thousands of digits
-        raise Refusal("malformed", f"the body is not JSON: {wrong}") from None
+        raise Refusal("malformed", f"{what} is not JSON: {wrong}") from None
     has_escapes = "\\u" in text  # only an escape can stand for NUL or for half of a character
     if has_escapes or text.count("[") + text.count("{") > config.depth_max:
-        _walk(value, config.depth_max, has_escapes)
+        _walk(value, config.depth_max, has_escapes, what)
 
 
 def _constant(name: str) -> NoReturn:
@@ -139,10 +170,11 @@ def _twice(value: Any, place: str) -> tuple[str, str] | None:
 
 
 Trail = tuple[Any, Any] | None
-"""(trail of the part that it is in, key) of a part. A place is made of it only if something is wrong there."""
+"""How a part is reached: (trail of the part that it is in, key). A place is made of it only if something is wrong
+there."""
 
 
-def _walk(value: Any, depth_max: int, has_escapes: bool) -> None:
+def _walk(value: Any, depth_max: int, has_escapes: bool, what: str) -> None:
     """Refuse text that cannot be stored, and what is nested too deeply."""
     todo: list[tuple[Any, Trail, int]] = [(value, None, 1)]
     while todo:
@@ -154,7 +186,7 @@ def _walk(value: Any, depth_max: int, has_escapes: bool) -> None:
             if depth > depth_max:
                 raise Refusal(
                     "malformed",
-                    f"the body is nested more deeply than {depth_max} levels",
+                    f"{what} is nested more deeply than {depth_max} levels",
                     place=_place(trail)[:200],
                 )
             for key, inner in part.items() if kind is dict else enumerate(part):
@@ -209,6 +241,8 @@ def read_query(
     raw: bytes, kind: type[Query] | None, *, has_tags: bool
 ) -> tuple[Query | None, dict[str, str]]:
     """Return the query as a struct, and its tags. A parameter that the route does not have is refused."""
+    if kind is None and not raw:
+        return None, {}
     given: dict[str, Any] = {}
     tags: dict[str, str] = {}
     fields = {} if kind is None else {one.encode_name: one for one in msgspec.structs.fields(kind)}
@@ -258,11 +292,11 @@ def _decoded(text: str) -> str:
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by their names. One that decides something may not occur twice: two readers could each believe
+    """Return the headers by their names, which are in small letters. One that decides something may not occur twice: two readers could each believe
     another one."""
     found: dict[str, str] = {}
     for name, value in raw:
-        key = name.decode("latin-1").lower()
+        key = name.decode("latin-1")
         if key in found and (key in ONCE or key.startswith("ce-")):
             raise Refusal("malformed", "this header occurs twice", place=key)
         found[key] = value.decode("latin-1")

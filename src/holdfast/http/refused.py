@@ -1,8 +1,8 @@
 """Refused requests, for the audit: who asked for what, and how often.
 
 They are counted here and written down together. One actor gets one entry of the journal within seconds, then one a minute,
-and one an hour if it goes on. So nobody fills the store or makes it commit by asking for what is refused, and whoever has no
-good token is one actor, however many they are. A server that is killed has not written down what it counted last.
+and one an hour if it goes on. So nobody fills the store or makes it commit by asking for what is refused, and all who
+have no good token count as one actor. A server that is killed has not written down what it counted last.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RefusedRequests:
         self._came.set()
 
     def _of(self, who: Identity | None, via: str, now: float) -> Count:
-        """Return the count of an actor. By another way, it is another one."""
+        """Return the count of an actor. An actor who comes by two ways has two counts."""
         name, namespace = NOBODY, None
         key = (via, "")
         if who is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +40,8 @@ class RunsQuery(msgspec.Struct):
     until: str | None = None
     error: str | None = None
     prefix: str | None = None
+    order: Literal["newest", "oldest"] = "newest"
+    """Which run comes first, by the time at which it was started."""
     limit: Limit = LIMIT
     cursor: str | None = None
     before: Annotated[str, Meta(max_length=1_000)] | None = None
@@ -80,7 +82,7 @@ class LogsQuery(msgspec.Struct):
     level: str | None = None
     limit: Annotated[int, Meta(ge=1, le=5_000)] = 1_000
     skip: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
-    """How many lines to leave out, those of the pages before."""
+    """How many lines to leave out: those that earlier pages had."""
 
 
 def _request(given: requests.Start, key: str | None) -> StartRequest:
@@ -112,7 +114,7 @@ def start_place(wrong: Exception) -> str:
     return next(
         (
             f"/{name}"
-            for name in ("id", "tags", "priority", "fair", "key", "due_at", "due_in_s")
+            for name in ("id", "tags", "priority", "fair", "key", "begin_at", "due_at", "due_in_s")
             if text.startswith(name)
         ),
         "/input",
@@ -194,10 +196,11 @@ async def runs(call: Call) -> Given:
     elif query.before is not None:
         last = id_of(query.before)
         if last is None:
-            raise Refusal("invalid", "this is no run", place="?before")
+            raise Refusal("invalid", "this is not the id of a run", place="?before")
         row = await call.desk.runs.get(call.who, last)
         where.before = row.created_at, row.id
     where.limit, where.has_pages = query.limit + 1, query.pages
+    where.is_oldest_first = query.order == "oldest"
     found = await call.desk.runs.list(call.who, where)
     page, more = found[: query.limit], len(found) > query.limit
     after = cursor_text(page[-1].created_at, page[-1].id, digest) if more else None
@@ -218,15 +221,13 @@ async def counts(call: Call) -> Given:
 
 
 async def run(call: Call) -> Given:
-    known = (call.headers.get("if-none-match") or "").strip()
-    mark = known.removeprefix("W/").strip('"')
-    if call.query.wait_s and mark:
+    row = await call.desk.runs.get(call.who, call.run)
+    known, mark = call.known_marks, mark_of(row)
+    if call.query.wait_s and mark in known:
         row = await call.desk.runs.after(call.who, call.run, mark, call.query.wait_s)
-    else:
-        row = await call.desk.runs.get(call.who, call.run)
-    now = mark_of(row)
-    headers = {"ETag": f'"{now}"'}
-    if mark == now:
+        mark = mark_of(row)
+    headers = {"ETag": f'"{mark}"'}
+    if call.knows(mark):
         return Given(status=304, headers=headers)
     return Given(views.whole_run(row, call.who), headers=headers)
 

@@ -34,8 +34,6 @@ LOOK_S, LOOK_MAX_S = 0.5, 2.0
 """How often a topic is looked at: twice a second while it changes, and more rarely after a while."""
 COMMENT_S = 15.0
 """How often a line is sent although nothing happens, so that nobody on the way thinks that the connection is dead."""
-CHECK_S = 1.0
-"""How often the token of an open stream is looked at again."""
 RETRY_MS = (1_000, 4_000)
 PAGE = 50
 """The mark of a list is that of its first page."""
@@ -118,7 +116,7 @@ async def _filter(call: Call, text: str) -> RunFilter:
         )
     except InvalidInput as wrong:
         raise Refusal("invalid", str(wrong), place="?topic") from None
-    found.limit = PAGE
+    found.limit, found.is_oldest_first = PAGE, query.order == "oldest"
     return found
 
 
@@ -127,11 +125,10 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
     server, environment = call.server, call.server.hf.environment
     known: dict[str, str] = {}
     came_with = call.headers.get("last-event-id", "")
-    async with server.counted_stream(call.who):
+    with server.counted_stream(call.who), server.watch.over(call.who, Act.READ, call.headers) as opened:
         yield f"retry: {environment.random.randint(*RETRY_MS)}\n\n".encode()
-        pause_s, checked_at = LOOK_S, environment.monotonic()
-        said_at, is_away = checked_at, False
-        while not server.is_leaving:
+        pause_s, said_at, is_away = LOOK_S, environment.monotonic(), False
+        while not opened.over.is_set():
             try:
                 found = {
                     topic: await server.looks.mark(call.who, topic, read) for topic, read in topics.items()
@@ -153,13 +150,10 @@ async def _pokes(call: Call, topics: dict[str, Mark]) -> AsyncIterator[bytes]:
             if environment.monotonic() > said_at + COMMENT_S:
                 said_at = environment.monotonic()
                 yield b": still here\n\n"
-            await server.pause(pause_s)
+            await opened.pause(pause_s)
             pause_s = min(pause_s * 1.2, LOOK_MAX_S)
-            if environment.monotonic() > checked_at + CHECK_S:
-                checked_at = environment.monotonic()
-                if not await server.is_still(call.who, Act.READ, call.headers):
-                    return
-        yield b"event: leave\ndata: {}\n\n"
+        if not opened.is_refused:
+            yield b"event: leave\ndata: {}\n\n"
 
 
 def _poke(topic: str, mark: str, id: str) -> bytes:

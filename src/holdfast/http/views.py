@@ -24,10 +24,13 @@ from holdfast.wire import answers
 from holdfast.wire.paths import path_of
 
 NULL = Raw(b"null")
+FIRST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
+    """Return a time of a row. What is beyond the calendar is its first or its last one."""
+    return datetime.fromtimestamp(min(max(at, FIRST), LAST), UTC)
 
 
 def maybe(at: float | None) -> datetime | None:
@@ -48,7 +51,7 @@ def payload(raw: bytes | str | None, who: Identity) -> Raw:
 
 
 def failure(raw: str | None, who: Identity | None = None) -> answers.Failure | None:
-    """Return an error. With `who`, it has all that was recorded, if they see payloads."""
+    """Return an error. With `who`, it has all that was recorded, if that identity may see payloads."""
     fields = _object(raw)
     if raw is None or fields is None:
         return None

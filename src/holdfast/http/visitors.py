@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.access import Identity, local
@@ -26,7 +26,8 @@ from holdfast.http.refusals import Refusal
 from holdfast.store.store import Store
 
 COOKIE, HOST_COOKIE = "holdfast", "__Host-holdfast"
-"""Under TLS, a browser takes the second one from this host alone, and sends it to nobody else."""
+"""The name of the cookie, without and with TLS. A browser takes the second one from this host alone, and sends it to
+nobody else."""
 LASTS_S = 12 * 3600.0
 SECRET_BYTES = 32
 
@@ -93,7 +94,8 @@ class Visitors:
         return found.who
 
     async def _seal_of(self, who: Identity) -> str:
-        """Return what the forms of somebody send along whom a proxy signs in. Every server of the store makes the same."""
+        """Return the seal for the forms of somebody whom a proxy signs in. Every server of the store makes the same
+        one."""
         if not self._keys:
             self._keys = await self._signing_keys.certain_keys(self._environment.secret(SECRET_BYTES))
         key = next(iter(self._keys.values()))
@@ -122,6 +124,7 @@ class Visitors:
         token = read(text.strip())
         who = await self._guard.verified(f"Bearer {text.strip() if token is not None else ''}", address)
         assert token is not None
+        self._guard.count_sign_in(who)
         secret = base64.urlsafe_b64encode(self._environment.secret(SECRET_BYTES)).decode().rstrip("=")
         await self._sessions.add_session(_digest(secret), who.id, token.digest, LASTS_S)
         # A proxy in front may speak TLS: the page says so by its origin.
@@ -149,12 +152,14 @@ def demand_same_origin(headers: Mapping[str, str], *, is_read: bool = False) -> 
         raise Refusal("forbidden", "a form must come from a page of this server", place="Origin")
 
 
-def demand_seal(given: str, seal: str) -> None:
-    if not hmac.compare_digest(given.encode(), seal.encode()):
+def demand_seal(given: Sequence[str], seal: str) -> None:
+    """Refuse a form without the seal of the session. A form that was refused has two: its own, and the one that the answer gave
+    it."""
+    if not any(hmac.compare_digest(one.encode(), seal.encode()) for one in given):
         raise Refusal(
             "forbidden",
-            "this form is too old, or not from this server",
-            next="open the page again, and send it once more",
+            "this form is not of the session that you are in now; nothing was done",
+            next="look at it again, and send it once more",
             place="seal",
         )
 

@@ -33,7 +33,7 @@ class RemoteActDesk:
         self._transport = transport
 
     async def plan(self, who: Identity, verb: str, where: RunFilter, how: ActOptions, note: str) -> ActRow:
-        """Plan an act on many runs. It is not sent again if nobody knows what became of it: that would be another plan."""
+        """Plan an act on many runs. If the answer is lost, it is not sent again: that would make another plan."""
         if where.namespace is not None:
             who = who.within(where.namespace)
         body = requests.Plan(
@@ -45,6 +45,7 @@ class RemoteActDesk:
             until=moment(where.until),
             error=where.error,
             prefix=where.prefix,
+            runs=list(where.ids),
             note=note,
             force=how.force,
             start=how.start,

@@ -36,7 +36,7 @@ class RemoteAskDesk:
     async def answer(
         self, who: Identity, ask: str, value: bytes, note: str = "", *, by: str | None = None
     ) -> answers.AskAnswered:
-        """Answer an ask. This may be sent again: the same answer is the same answer."""
+        """Answer an ask. This may be sent again: the same answer changes nothing."""
         body = requests.Answer(value=Raw(value), note=note, by=by)
         path = f"/v1/asks/{path_of(ask)}/answer"
         return await self._transport.post(who, path, answers.AskAnswered, body, lambda: UnknownAsk.of(ask))
@@ -44,7 +44,7 @@ class RemoteAskDesk:
     async def delegate(
         self, who: Identity, ask: str, to: str, note: str = "", *, by: str | None = None
     ) -> answers.Ask:
-        """Hand a place over. This is not sent again if nobody knows what became of it: look at the ask then."""
+        """Hand a place over. If the answer is lost, this is not sent again: then look at the ask."""
         body = requests.Delegate(to=to, note=note, by=by)
         path = f"/v1/asks/{path_of(ask)}/delegate"
         return await self._transport.post(

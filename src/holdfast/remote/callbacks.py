@@ -27,7 +27,7 @@ class RemoteCallbackDesk:
     async def answer(
         self, who: Identity, run: str, step: str | None, result: requests.CallbackResult, note: str = ""
     ) -> answers.CalledBack:
-        """End a callback. This may be sent again: the same answer is the same answer."""
+        """End a callback. This may be sent again: the same answer changes nothing."""
         body = requests.AnswerCallback(**msgspec.structs.asdict(result), step=step, note=note)
         path = f"/v1/runs/{path_of(run)}/callback"
         of = "" if step is None else f" of {step!r}"

@@ -1,4 +1,4 @@
-"""What a process uses that starts runs through a server, and waits for their end. All results that it waits for share
+"""What a process uses to start runs through a server, and to wait for their end. All results that it waits for share
 one long poll."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast.remote")
 GATHER_S = 0.005
 """How long a new watcher waits for others, before the poll that is under way is asked anew with all of them."""
 LOOK_AT_MAX = 20
-"""How many runs are looked at one by one after a poll without an answer: they may be gone."""
+"""How many runs are looked at one by one after a poll without an answer: these may have been removed."""
 
 
 class RemoteCaller:

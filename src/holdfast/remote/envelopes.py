@@ -15,8 +15,8 @@ Op = TypeVar("Op", bound=StepOp)
 
 
 class Envelopes:
-    """Opens the steps that come sealed, and seals what is reported about them. If the server has keys, they come open,
-    and so do their outcomes go."""
+    """Opens the steps that come sealed, and seals what is reported about them. If the server has keys, the steps come
+    open, and their outcomes are sent open."""
 
     def __init__(self, environment: Environment) -> None:
         self._keys = keys_here(os.environ, environment.secret)

@@ -31,7 +31,7 @@ class HttpRenewer:
         self._opener = build_opener(NoRedirects)
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
-        """Beat. An old pulse is not sent again, so the store goes on to have the time at which the agent last gave one."""
+        """Beat. An old pulse is not sent again, so the store keeps the time at which the agent last gave one."""
         is_new = pulse is not None and silent_s <= self._renew_s
         found = self._send({"pulse": json.loads(pulse)} if is_new and pulse is not None else {})
         return None if found is None else float(found["now"])

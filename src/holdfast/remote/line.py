@@ -37,7 +37,7 @@ BACK_MIN_S, BACK_MAX_S, BACK_SOON_S = 0.2, 10.0, 2.0
 """How soon a lost server is asked again: at a random moment within this time, which doubles up to the most. For the
 first tries it is never more than `BACK_SOON_S`, so that a fleet is back soon after a restart."""
 SOON_TRIES = 10
-GONE = "a server took this agent for gone"
+GONE = "a server reclaimed this agent: its lease had ended"
 
 
 class BackOff:
@@ -143,7 +143,7 @@ class Line:
 
     async def poll(self) -> None:
         """Keep one claim open while the agent has room."""
-        back = BackOff(self._environment)
+        back, said = BackOff(self._environment), ""
         while not self._closing:
             if not any(self.free.values()) or not self.has_lease():
                 await wait_for(self._wake, self._config.poll_s)
@@ -154,7 +154,9 @@ class Line:
             except LeaseLost:
                 return
             except StoreUnreachable as away:
-                log.warning("claiming steps: %s", away)
+                if str(away) != said:
+                    said = str(away)
+                    log.warning("claiming steps: %s", away)
                 await back.pause()
             except HoldfastError as wrong:
                 log.error("claiming steps: %s", wrong)
@@ -165,6 +167,7 @@ class Line:
                 await back.pause(1.0)
             else:
                 back.reset()
+                said = ""
                 if found is not None and found.leaving:
                     await back.pause()
 

@@ -53,7 +53,7 @@ class RemoteClaimer(Claimer):
             self._begin(item, found.probe, found.twin)
         is_shut = self.closing or bool(self._gates.paused)
         kinds = {step.is_async for step in registry.steps.values() if not step.elsewhere}
-        # Nobody waits for steps of a kind that there are none of.
+        # If there are no steps of a kind, no place waits for them.
         free = {
             LOOP if kind else THREADS: 0 if is_shut else self._places.free(kind) for kind in sorted(kinds)
         }

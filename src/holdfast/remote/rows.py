@@ -25,7 +25,7 @@ def maybe(moment: datetime | None) -> float | None:
 
 
 def error(found: answers.Failure | None) -> str | None:
-    """Return an error as it is recorded. In lists it has less than that."""
+    """Return an error as it is recorded. In a list, an error has only a part of that."""
     if found is None:
         return None
     if bytes(found.recorded) != NULL:

@@ -195,7 +195,7 @@ class RemoteRunDesk:
             results={key: raw(value, f"set[{key!r}]") for key, value in (results or {}).items()},
             id=new_id,
         )
-        # Without an id, each fork is another run. So it is not sent again if nobody knows what became of it.
+        # Without an id, each fork is another run. So if the answer is lost, it is not sent again.
         found = await self._transport.post(
             who,
             f"{run_path(run)}/fork",
@@ -227,6 +227,7 @@ class RemoteRunDesk:
             "prefix": where.prefix,
             "before": None if where.before is None else path_of(where.before[1]),
             "pages": where.has_pages,
+            "order": "oldest" if where.is_oldest_first else None,
             "eta": eta,
             "words": words,
             **{f"tag.{name}": value for name, value in where.tags.items()},

@@ -29,7 +29,7 @@ class RemoteSignalDesk:
     async def update(
         self, who: Identity, run: str, name: str, payload: bytes, key: str | None, wait_s: float | None
     ) -> bytes:
-        """Call an update. The server waits for the answer as long as it may, and is then asked again."""
+        """Call an update. The server waits for the answer for a while, and is then asked again."""
         monotonic = self._transport.environment.monotonic
         key, until = (
             key or self._transport.environment.new_id(),

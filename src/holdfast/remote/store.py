@@ -53,7 +53,7 @@ LOOK_S = 5.0
 REPORT_MAX_BYTES = 4 * 1024 * 1024
 """How large a request with reports becomes before the rest goes into another one."""
 TRACES_MAX = 10_000
-"""Of how many runs an agent remembers the trace."""
+"""For how many runs an agent remembers the trace."""
 LOOP, THREADS = "loop", "threads"
 """The groups of a Python agent: `async def` steps, and `def` steps."""
 
@@ -198,7 +198,7 @@ class RemoteBatches:
         self._envelopes.forget(op)
 
     def report(self, op: StepOp) -> Report:
-        """Return what is said to the server about a step, sealed if the step came so."""
+        """Return what is said to the server about a step, sealed if the step came sealed."""
         op = self._envelopes.seal(op)
         assert op.fence is not None
         secret = self._line.secrets.get((op.run_id, op.n, op.fence), "")
@@ -333,7 +333,7 @@ class RemoteTwins:
         *,
         logs: Sequence[LogPart] = (),
     ) -> Answer:
-        """Report how a twin ended. The server says in its own words which attempt it outran."""
+        """Report how a twin ended. The server itself records which attempt it outran."""
         run, n, fence = twin
         is_won = state is TwinState.WON
         how = StepState.SUCCEEDED if is_won else StepState.FAILED

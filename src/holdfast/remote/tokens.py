@@ -20,7 +20,8 @@ class RemoteTokenDesk:
         self._transport = transport
 
     async def create(self, who: Identity, new: NewToken) -> TokenMade:
-        """Make a token. This is not sent again if nobody knows what became of it: revoke the first one then."""
+        """Make a token. If the answer is lost, this is not sent again: the token may exist. Then list the tokens, and
+        revoke it."""
         body = requests.TokenCreate(
             role=new.role,  # type: ignore[arg-type]  # the server checks it
             name=new.name,

@@ -39,7 +39,7 @@ TRIES, TRY_FOR_S = 4, 10.0
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 2.0
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 AGAIN = frozenset({429, 502, 503, 504})
-"""What may be otherwise in a moment."""
+"""Answers that may be different in a moment."""
 NAMESPACE_HEADER, TOKEN_VARIABLE = "Holdfast-Namespace", "HOLDFAST_TOKEN"
 
 _SIGNED = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -54,11 +54,12 @@ OF_PROBLEM: Mapping[str, type[HoldfastError]] = {
     "unknown": errors.UnknownRun,
     "unavailable": StoreUnreachable,
 }
-"""Which error a problem is: the first of those that become it."""
+"""Which error a problem stands for: the first of those that become this problem."""
 
 
 class MaybeDone(errors.WrongState):
-    """The act cannot be done in this state. It was sent before, without an answer, so that may have done it."""
+    """The act cannot be done in this state. It was sent before without an answer, and that first request may have done
+    it."""
 
 
 class Reply(NamedTuple):
@@ -93,7 +94,7 @@ class Transport:
             )
         self.url, self.environment = url.rstrip("/"), environment
         self.namespace: str | None = None
-        """The namespace that requests are about, if they do not say it. Without one, it is that of the token."""
+        """The namespace that requests are about, if they name none. Without one, it is the namespace of the token."""
         self.shown = self.url
         token = token or os.environ.get(TOKEN_VARIABLE) or None
         if token is not None and read(token.strip()) is None and _SIGNED.fullmatch(token.strip()) is None:
@@ -105,7 +106,7 @@ class Transport:
         if self._token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
             log.warning("the token goes to %s without TLS: whoever is on the way can read it", self.shown)
         self.is_usual = client is None
-        """True if other processes reach the server by its address, too."""
+        """True if other processes can reach the server by its address."""
         self._make = client or self._usual
         self._client: httpx2.AsyncClient | None = None
 
@@ -175,7 +176,9 @@ class Transport:
         except Exception as error:
             if not _is_transport_error(error):
                 raise
-            away = StoreUnreachable(f"the server at {self.shown} does not answer: {_why(error)}")
+            away = StoreUnreachable(
+                f"the server at {self.shown} does not answer: {_why(error)}: check the address, and that the server runs"
+            )
             away.maybe_done = not _is_refused(error)
             raise away from error
         return Reply(answer.status_code, answer.content, answer.headers)
@@ -335,7 +338,7 @@ def read_answer(reply: Reply, gives: type[T], shown: str) -> T:
 
 
 def _strange(reply: Reply, shown: str) -> str:
-    return f"{shown} answered {reply.status}, and no server of Holdfast answers so: check the address"
+    return f"{shown} answered {reply.status} in a way that no Holdfast server does: check the address"
 
 
 def error_of(reply: Reply, unknown: Callable[[], HoldfastError] | None, shown: str) -> HoldfastError:

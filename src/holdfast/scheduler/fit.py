@@ -17,7 +17,7 @@ from holdfast.decider.history import described, unreadable
 from holdfast.decider.undo_plan import Undoing
 from holdfast.errors import Bug, Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow
+from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow, in_words
 from holdfast.namespaces import bare
 from holdfast.scheduler.driver import bare_steps
 from holdfast.store.answers import ClaimedRun
@@ -153,12 +153,14 @@ def _passed_over(unasked: list[StepRow], turn: Turn, find: Find) -> list[Misfit]
         recorded = described(row.kind, row.name, row.input)
         if row.kind is StepKind.CALL and row.state not in STEP_ENDED and find(row.name) is None:
             message = (
-                f"step {row.key!r} is {row.state}, and this code has no {row.name}: "
+                f"step {row.key!r} {in_words(row.state)}, and this code has no {row.name}: "
                 f"no agent with this code can execute it{instead}"
             )
             found.append(Misfit(UNKNOWN_STEP, message, row.key, recorded, asked))
         else:
-            message = f"the code does not ask for step {row.key!r} (yet), which is {row.state}{instead}"
+            message = (
+                f"the code does not ask for step {row.key!r} (yet), which {in_words(row.state)}{instead}"
+            )
             found.append(Misfit(PASSED_OVER, message, row.key, recorded, asked))
     return found
 

@@ -16,6 +16,18 @@ from holdfast.store.operations import BeginUndo, Close, Hop
 
 def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
     """Add to the hop everything that the code did, except for the steps it issued."""
+    if not turn.is_plain:
+        _add_rest(hop, turn, owned, now)
+    if turn.finish is not None:
+        _finish(hop, turn.finish, owned, now)
+    elif owned.decider.needs_reload:
+        hop.is_plain, hop.park = False, True
+        hop.sends = [*hop.sends, _wake(owned.run_id, f"reload-{owned.decider.seq}")]
+
+
+def _add_rest(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
+    """Add what few turns have."""
+    hop.is_plain = False
     if turn.dropped:
         hop.dropped = turn.dropped
         if owned.asks:
@@ -43,18 +55,15 @@ def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
         hop.published = json.dumps(owned.published)
     if turn.logs:
         hop.logs = turn.logs
-    if turn.finish is not None:
-        _finish(hop, turn.finish, owned, now)
-    elif owned.decider.needs_reload:
-        hop.park = True
-        hop.sends = [*hop.sends, _wake(owned.run_id, f"reload-{owned.decider.seq}")]
 
 
 def _finish(hop: Hop, finish: Finish, owned: Owned, now: float) -> None:
     if finish.how == "continued":
+        hop.is_plain = False
         hop.next_input, hop.unread = finish.input, finish.unread
         hop.begun_at, hop.had_updates = now, finish.had_updates
     elif finish.how == "undoing":
+        hop.is_plain = False
         hop.undo = BeginUndo(finish.ending or "failed", finish.error)
         hop.sends = [*hop.sends, _wake(owned.run_id, f"begin-{owned.generation}")]
     else:

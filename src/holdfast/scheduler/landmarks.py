@@ -47,10 +47,15 @@ class LandmarkSampler:
         self._room, self._at = per_s, clock.now()
 
     def follow(
-        self, workflow: str, *, base_n: int = 0, started_at: float | None, steps: Iterable[StepRow] = ()
+        self,
+        workflow: str,
+        now: float,
+        *,
+        base_n: int = 0,
+        started_at: float | None,
+        steps: Iterable[StepRow] = (),
     ) -> Landmarks | None:
         """Return new landmarks for this run, or None if the scheduler does not follow it."""
-        now = self._clock.now()
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
         self._at = now
         if self._room < 1:

@@ -69,7 +69,11 @@ class SchedulerLoops:
             if is_due:
                 timers.parked_due = inf
                 if await loops.guarded("firing timers", scheduler.fire_sleeping):
-                    loops.bells.ring_here(Bell.RUNS)
+                    if scheduler.room > 0:
+                        loops.bells.ring_here(Bell.RUNS)
+                    else:
+                        loops.bells.ring(Bell.RUNS)  # others may have room
+                    look_at = 0.0  # there may be more, and the next one may be due before the next poll
                     continue
                 look_at = monotonic() + loops.config.poll_s
                 left_s = await loops.guarded("looking at timers", scheduler.next_sleeping)

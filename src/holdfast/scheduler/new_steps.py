@@ -28,6 +28,9 @@ from holdfast.workflow import registry
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 
+# Looked up once, because every step needs them.
+_CALL, _RUNNING, _READY = StepKind.CALL, StepState.RUNNING, StepState.READY
+
 
 class LaneNumbers:
     """The numbers of the lanes that this node has asked the store for."""
@@ -38,7 +41,11 @@ class LaneNumbers:
 
     def know(self, issues: Sequence[Issue], namespace: str) -> bool:
         """True if the lanes of all these steps have a number here."""
-        return all(issue.step is None or lane_key(issue.step, namespace) in self.numbers for issue in issues)
+        numbers = self.numbers
+        for issue in issues:
+            if issue.step is not None and lane_key(issue.step, namespace) not in numbers:
+                return False
+        return True
 
     async def learn(self, namespaces: Namespaces) -> None:
         """Get the numbers for the lanes of all declared steps, with the needs that they declare."""
@@ -96,18 +103,21 @@ class Issuing:
         for issue in issues:
             step = issue.step
             lane = 0 if step is None else numbers.get(lane_key(step, namespace), 0)
-            if step is not None and issue.kind is StepKind.CALL:
+            if step is not None and issue.kind is _CALL:
                 key = queue = None
+                number, is_limited = 0, False
                 if fair is not None or step.limits is not None:
                     key = _queue_key(owned, fair or "", step, issue)
-                    queue = self.queues.known.get(key)
+                    queue, is_limited = self.queues.known.get(key), bool(key.limits)
+                    number = 0 if queue is None else queue.number
                 is_seated = (
-                    not issue.after_stop
+                    seat is not None
+                    and not is_limited
+                    and not issue.after_stop
                     and not step.callback  # the address of the callback is made of what the store recorded
-                    and (key is None or not key.limits)
-                    and seat is not None
-                    and seat.reserve(issue, owned.workflow, namespace, 0 if queue is None else queue.number)
+                    and seat.reserve(issue, owned.workflow, namespace, number)
                 )
+                priority = owned.priority + step.priority
                 if is_seated:
                     seated.append(SeatedStep(owned.run_id, issue.n, issue, owned.workflow, namespace))
                     owned.mine.add(issue.n)
@@ -117,8 +127,8 @@ class Issuing:
                     issue.kind,
                     issue.name if is_plain else stored(namespace, issue.name),
                     lane,
-                    StepState.RUNNING if is_seated else StepState.READY,
-                    min(owned.priority + step.priority, PRIORITY_MAX),
+                    _RUNNING if is_seated else _READY,
+                    min(priority, PRIORITY_MAX),
                     self._clock.now() + self._config.stop_grace_s if issue.after_stop else None,
                     step.retry.attempts,
                     step.timeout_s,
@@ -131,8 +141,10 @@ class Issuing:
                 if key is not None and queue is None:
                     self.unqueued.append((row, key))
                 if step.due_s is not None:
+                    hop.is_plain = False
                     hop.promised = [*hop.promised, (issue.n, step.due_s)]
             else:
+                hop.is_plain = False
                 row = NewStep(
                     issue.n,
                     issue.key,
@@ -155,13 +167,14 @@ class Issuing:
                     hop.children = [*hop.children, self._child(owned, issue)]
                 elif issue.kind is StepKind.ASK:
                     hop.asks = [*hop.asks, _new_ask(owned, issue, ask_id(self._new_id()))]
-                    owned.asks.add(issue.n)
+                    owned.asks |= {issue.n}
                 elif issue.child_undo is not None:
                     hop.child_undos = [*hop.child_undos, _child_undo(owned, issue.n, issue.child_undo)]
             if issue.effect is not None:
+                hop.is_plain = False
                 hop.effects = [*hop.effects, (issue.n, issue.effect)]
             rows.append(row)
-            if step is not None and lane == 0:
+            if lane == 0 and step is not None:
                 self.unnumbered.append((row, step, namespace))
         return rows
 
@@ -209,7 +222,9 @@ def _queue_key(owned: Owned, fair: str, step: Step[Any, Any], issue: Issue) -> Q
     if step.limits is None:
         return QueueKey(fair)
     limits = step.limits.filled(owned.namespace, owned.fair, issue.input)
-    return QueueKey(fair, tuple(one for one in limits if one.name not in owned.under))
+    if owned.under:
+        limits = tuple(one for one in limits if one.name not in owned.under)
+    return QueueKey(fair, limits)
 
 
 def step_name(namespace: str, kind: StepKind, name: str) -> str:

@@ -20,6 +20,9 @@ from holdfast.scheduler.landmarks import Landmarks
 
 Arrival = Outcome | SignalRow
 
+NONE: frozenset[int] = frozenset()
+"""What most runs have of something that few runs have at all. A set of its own for each would only cost memory."""
+
 
 class SeatedStep(msgspec.Struct, gc=False):
     """A step that was issued for the agent of the same node, with what the agent needs to begin it."""
@@ -95,7 +98,7 @@ class Owned:
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
         self.fair: str | None = None
-        self.freeing: set[int] = set()
+        self.freeing: frozenset[int] = NONE
         """The numbers of steps under a limit that have ended here. Their outcomes are not committed yet."""
         self.under: frozenset[str] = frozenset()
         """The limits that the run is under, or a run above it. Its steps take no second slot under these."""
@@ -108,7 +111,7 @@ class Owned:
         self.signals_seen: set[int] = set()
         self.mine: set[int] = set()
         """The numbers of the steps that this node's own agent has."""
-        self.asks: set[int] = set()
+        self.asks: frozenset[int] = NONE
         """The numbers of the run's questions to people that have not ended, as far as this node knows."""
         self.published: dict[str, Any] = {}
         self.in_flight = False

@@ -68,9 +68,9 @@ REFUSED_MAX = 5
 run is held, because a person should look."""
 
 AGED_OF = 16
-"""Of so many runs that are claimed one is from those that have waited long, whatever their priority."""
+"""One run in this many that are claimed is one that has waited long, whatever its priority."""
 CONTENDED_S = 0.02
-"""When a scheduler claims again that passed over a limit because another one had it locked."""
+"""How soon a scheduler claims again if it passed over a limit that another claim had locked."""
 
 Then = Callable[[Any], None]
 """Called with the answer to a write, or with the exception that ended it."""
@@ -94,7 +94,7 @@ class SchedulerHost(Protocol):
         """React to the end of a run that this node owned."""
 
     def updates_answered(self) -> None:
-        """Let those look who wait for the answer to an update."""
+        """Let those who wait for the answer to an update look."""
 
 
 class Scheduler:
@@ -130,7 +130,7 @@ class Scheduler:
         """Runs in memory that wait for a run which may have another parent, or none."""
         self.joins_due = False
         self.unlooked: set[EventWait] = set()
-        """Waits for events that have begun here, and for which nobody has looked yet for what came before."""
+        """Waits for events that began here, and for which nobody has looked yet whether the event came before."""
         self._renewed: set[str] = set()
         """Runs that have continued as new since the store was last asked for signals. Its answer may be from before that:
         it lacks older signals that the code had not waited for, and that are to be delivered again."""
@@ -141,8 +141,8 @@ class Scheduler:
         )
         self.closing = False
         self._behind = False
-        """True if the last read of undelivered outcomes did not get all of them. The scheduler reads again when it has
-        committed some of those it got."""
+        """True if the last read of undelivered outcomes and signals did not get all of them. The scheduler reads again when
+        it has committed some of those it got."""
         self._refused: dict[str, int] = {}
         self._sampler = LandmarkSampler(clock, config.rests_per_s)
         self._spans = spans_for(config)
@@ -193,7 +193,7 @@ class Scheduler:
             namespace=run.namespace,
         )
         owned.begun_at = at
-        owned.landmarks = self._sampler.follow(run.workflow, started_at=at)
+        owned.landmarks = self._sampler.follow(run.workflow, at, started_at=at)
         try:
             decider.begin()
         except (Drift, Bug):
@@ -292,7 +292,7 @@ class Scheduler:
         if run.state is RunState.RUNNING and not is_page(run.input):
             whole = run.started_at if run.generation == 1 and run.goes_on_from is None else None
             owned.landmarks = self._sampler.follow(
-                run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
+                run.workflow, self._clock.now(), base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
         self.runs[run.id] = owned
         for n, op in decider.waiting.items():
@@ -302,15 +302,21 @@ class Scheduler:
                 self.joining.add(run.id)
             elif op.kind is StepKind.SIGNAL and op.name.startswith(EVENT_PREFIX):
                 self._look_soon([EventWait(run.id, op.name)])
+        self._take_in(owned, claimed)
+        self._advance(owned, claimed)
+
+    def _take_in(self, owned: Owned, claimed: ClaimedRun) -> None:
+        """Take in what came to a run while nobody had it in memory."""
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
                 owned.arrive(step.outcome)
             elif step.kind is StepKind.ASK and step.state is StepState.WAITING:
-                owned.asks.add(step.n)
+                owned.asks |= {step.n}
         for signal in claimed.signals:
             if signal.delivered_seq is None:
                 owned.arrive(signal)
-        self._advance(owned, claimed)
+        if any(step.state is StepState.READY for step in claimed.steps):
+            self._ring(Bell.STEPS)  # nobody could claim them while the run was held, or waited to be claimed
 
     async def _sent_to_its_queue(self, claimed: ClaimedRun) -> bool:
         """True if a run has limits and was started by somebody who does not have its code: a server, or a schedule. It is
@@ -387,7 +393,7 @@ class Scheduler:
     def note_freeing(self, run_id: str, n: int) -> None:
         """Note that a step under a limit has ended here. Others may begin when the hop that says so is committed."""
         if owned := self.runs.get(run_id):
-            owned.freeing.add(n)
+            owned.freeing |= {n}
 
     def forget_lease(self, run_id: str, n: int) -> None:
         """Note that this node's agent no longer has this step. The outcome will come from the store."""
@@ -413,7 +419,7 @@ class Scheduler:
                     self._seat.stop(outcome.run_id, [outcome.n])
             if owned.arrive(outcome):
                 touched[outcome.run_id] = owned
-        self._behind = len(found.steps) >= self._config.claim_max
+        self._behind = max(len(found.steps), len(found.signals)) >= self._config.claim_max
         for signal in found.signals:
             owned = self.runs.get(signal.run_id)
             if owned is not None and signal.run_id not in self._renewed and owned.arrive(signal):
@@ -521,9 +527,10 @@ class Scheduler:
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
         """Add to the hop what the code did, and submit it."""
         seated: list[SeatedStep] = []
+        hop.is_plain = not hop.signals  # what the code did may change that
         if turn.finish is not None and turn.finish.how == "continued":
             # This hop removes the history. So there is no need to write what the code began, ended, set aside or logged.
-            turn.issued, turn.ended, turn.set_aside, turn.logs = [], [], [], ()
+            turn.issued, turn.ended, turn.set_aside, turn.logs = [], (), (), ()
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, seated)
         # Only these are written with a time, and most hops have none of them.
@@ -607,7 +614,7 @@ class Scheduler:
             return
         for outcome in hop.outcomes:
             owned.pending.discard(outcome.n)
-        if self._behind and any(outcome.fence is None for outcome in hop.outcomes):
+        if self._behind and (hop.signals or any(outcome.fence is None for outcome in hop.outcomes)):
             self._ring(Bell.OUTCOMES)
         if owned.freeing:
             self._ring_freed(owned, hop)
@@ -615,14 +622,8 @@ class Scheduler:
             self._seat.begin(seated)
         if len(seated) < len(hop.issued):
             self._issued_for_others(hop)
-        if hop.children or hop.child_undos:
-            self._children_asked(owned, hop)
-        if hop.sends or hop.cancelled:
-            self._ring(Bell.OUTCOMES)
-        if hop.replies:
-            self._updates_answered()
-        if hop.dropped:
-            self._stop_dropped(owned, hop)
+        if not hop.is_plain:
+            self._ring_others(owned, hop)
         if hop.close is not None:
             self._closed(owned, hop.close)
         elif hop.next_input is not None:
@@ -640,6 +641,17 @@ class Scheduler:
             self._advance(owned)
         else:
             self._mark_quiet(owned)
+
+    def _ring_others(self, owned: Owned, hop: Hop) -> None:
+        """Ring the bells for what the hop asks of other runs, of agents, and of those who wait for an update."""
+        if hop.children or hop.child_undos:
+            self._children_asked(owned, hop)
+        if hop.sends or hop.cancelled:
+            self._ring(Bell.OUTCOMES)
+        if hop.replies:
+            self._updates_answered()
+        if hop.dropped:
+            self._stop_dropped(owned, hop)
 
     def _issued_for_others(self, hop: Hop) -> None:
         """React to steps that no agent of this process has begun: agents may claim them, or an event may have come that
@@ -781,6 +793,8 @@ class Scheduler:
             del self.runs[owned.run_id]
             if self.joining:
                 self.joining.discard(owned.run_id)
+            if self.room == 1:  # there was none before
+                self._claim_after(0.0)
         owned.decider.close()
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[SeatedStep]) -> None:

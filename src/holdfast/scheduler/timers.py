@@ -17,7 +17,7 @@ class Timers:
         self.changed = asyncio.Event()
         """Set when another timer is now the next one due, or when the loop should look for another reason."""
         self.parked_due = inf
-        """When the earliest timer comes due of the runs that have left memory since the loop last asked the store."""
+        """When the earliest timer comes due, of the runs that have left memory since the loop last asked the store."""
 
     def set(self, ready_at: float, run_id: str, n: int) -> None:
         heapq.heappush(self._heap, (ready_at, run_id, n))

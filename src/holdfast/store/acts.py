@@ -17,7 +17,18 @@ import msgspec
 from holdfast.actor import Actor, entry, way
 from holdfast.errors import RunError
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, ActOptions, ActRow, ActRun, ActState, ActVerb, Fate, RunRow, RunState
+from holdfast.model import (
+    CANCEL,
+    ActOptions,
+    ActRow,
+    ActRun,
+    ActState,
+    ActVerb,
+    Fate,
+    RunRow,
+    RunState,
+    in_words,
+)
 from holdfast.store.answers import MeantRun
 from holdfast.store.database import Part, Row, Session, long_look, look, statement, transaction
 from holdfast.store.forks import ForkRequest
@@ -87,7 +98,7 @@ class ActReads(Part):
 
 
 class CarriedActs(ActReads):
-    """What somebody needs who carries out an act."""
+    """What is needed to carry out an act."""
 
     @statement
     async def take_act(self, session: Session, act_id: str, holder: str, lease_s: float) -> int | None:
@@ -145,7 +156,10 @@ class Acts(CarriedActs):
     @long_look
     async def meant_runs(self, session: Session, where: RunFilter, after: str = "") -> list[MeantRun]:
         """Return runs that a filter means, with what decides whether an act can do something to them. They come newest
-        first; those with a prefix come by their ids, after the id `after`."""
+        first; those with ids or a prefix come by their ids, after the id `after`."""
+        if where.ids:
+            values = (*filter_values(where), list(where.ids), after)
+            return [_meant_of(row) for row in await session.rows(Verb.meant_runs_named, *values)]
         if where.prefix is not None:
             values = (*filter_values(where), where.prefix, where.prefix + LAST, after)
             return [_meant_of(row) for row in await session.rows(Verb.meant_runs_beginning, *values)]
@@ -255,7 +269,7 @@ class _Deed(NamedTuple):
 
     async def _cancel(self, session: Session, run: RunRow) -> tuple[Fate, str]:
         if run.state in RUN_ENDED:
-            return Fate.REFUSED, f"it has ended: it is {run.state}"
+            return Fate.REFUSED, f"it {in_words(run.state)}"
         if is_undoing(run.state, run.resume):
             await steer(session, run, "abandon", None, self.cause)
             return Fate.DONE, "asked to stop undoing where it is"

@@ -138,8 +138,8 @@ class LeaderAsks(AskReads):
 class Asks(LeaderAsks):
     @transaction
     async def answer(self, session: Session, ask: str, given: GivenAnswer) -> Taken:
-        """Take an answer. The last one that was needed ends the step. Raise WrongState if it comes too late or is a second
-        mind, and Forbidden if this person must not answer."""
+        """Take an answer. The last one that was needed ends the step. Raise WrongState if it comes too late or if this
+        person has answered something else before, and Forbidden if this person must not answer."""
         found = await _locked(session, ask)
         if found is None:
             raise UnknownAsk.of(ask)
@@ -148,12 +148,14 @@ class Asks(LeaderAsks):
         if refused is not None:
             return _again(SeenAsk(row, people), given, refused)
         how, _ = through(people, given.by)
+        is_named = any(one.who == given.by.person for one in people)
         values = (row.id, given.by.person, how, given.value, given.note, way(given.actor)[0] or "")
         if await session.row(Verb.answer_ask, *values) is None:
             raise WrongState(f"{given.by.person} has answered this already")
         people = await _people(session, row.id)
         taken = answers(people)
-        note = f"ask {row.id}: {given.by.person} answered, {len(taken)} of {row.quorum}"
+        for_team = f" for {how}" if how in given.by.teams and not is_named else ""
+        note = f"ask {row.id}: {given.by.person} answered{for_team}, {len(taken)} of {row.quorum}"
         await session.each(Verb.journal_add, [entry(given.actor, "answer", row.run_id, row.n, note)])
         if len(taken) >= row.quorum:
             raw = output(row, taken)
@@ -206,7 +208,7 @@ async def _locked(session: Session, ask: str) -> tuple[SeenAsk, int] | None:
 
 
 def _again(seen: SeenAsk, given: GivenAnswer, refused: Refused) -> Taken:
-    """The same answer of the same person is the same answer. Anything else is refused."""
+    """Take an answer that this person has given before. For anything else, raise why it is refused."""
     if refused.kind == "answered":
         own = next(one for one in seen.people if one.who == given.by.person)
         if codec.is_same_json(own.value or b"null", given.value):

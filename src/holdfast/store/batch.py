@@ -163,6 +163,12 @@ class Batch:
             if hop.begin is None:  # otherwise the row of the new run is inserted as closed
                 self.closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
             self._add_close(hop)
+        if not hop.is_plain:
+            self._add_rest(hop)
+
+    def _add_rest(self, hop: Hop) -> None:
+        """Add what few hops have."""
+        run_id = hop.run_id
         if (
             hop.signals
             or hop.set_aside

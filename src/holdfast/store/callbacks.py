@@ -1,8 +1,8 @@
 """Callbacks: steps that another system ends, under their fence, by the transition `answer`.
 
 A callback's row is issued in the commit that issues its request, as the next step of the run. Its time (`complete_by`) begins
-when the run's code has got the end of the request. An answer may come before that. Whoever ends the row has locked it: who
-answers, the leader when its time is over, and the hop of a run that gives it up. So one of them does.
+when the run's code has got the end of the request. An answer may come before that. Whoever ends the row has locked it:
+whoever answers, the leader when its time is over, or the hop of a run that gives it up. So only one of them ends it.
 """
 
 from __future__ import annotations

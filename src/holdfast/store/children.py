@@ -45,7 +45,7 @@ class ExistingRun(NamedTuple):
 
 
 class ChildOutcome(NamedTuple):
-    """How a step ends that waits for a run. These are the values of `end_child_steps`. The owner of the step's run
+    """How a step that waits for a run ends. These are the values of `end_child_steps`. The owner of the step's run
     delivers it."""
 
     run_id: str
@@ -185,8 +185,8 @@ async def undo_children(session: Session, wanted: Sequence[tuple[str, ChildUndo]
 
 
 def undo_ended(run_id: str, waiter: tuple[str, int], state: str) -> ChildOutcome:
-    """Return how a step ends that waited until this run was undone. `state` is how the run ended. The result of the step
-    is whether there was anything to undo."""
+    """Return how a step that waited until this run was undone ends. `state` is how the run ended. The result of the
+    step is whether there was anything to undo."""
     if state in (RunState.UNDONE, RunState.SUCCEEDED):
         output = b"true" if state == RunState.UNDONE else b"false"
         return ChildOutcome(*waiter, StepState.SUCCEEDED, output, None)
@@ -242,7 +242,7 @@ def ended(
     waiter: tuple[str, int],
     outcome: tuple[str | None, bytes | None, str | None],
 ) -> ChildOutcome:
-    """Return how a step ends that waited for this run. The run ended with (state, output, error). Its state is None if
+    """Return how a step that waited for this run ends. The run ended with (state, output, error). Its state is None if
     the run was removed."""
     state, output, error = outcome
     if state == RunState.SUCCEEDED:

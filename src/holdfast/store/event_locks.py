@@ -1,12 +1,12 @@
-"""The locks of events: of types, of the values that waits name, and of occasions. Each is one of a few numbers, so that a
-transaction with many events takes at most so many of the server's locks."""
+"""The locks of events: of types, of the values that waits name, and of occasions. Each is one of a few numbers, so that
+even a transaction with many events takes only that many of the server's locks."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
 LOCKS = 1024
-"""How many locks the values of events share. A transaction with many events takes at most so many."""
+"""How many locks the values of events share. A transaction with many events takes no more than these."""
 
 
 def lock_number(*parts: str) -> int:

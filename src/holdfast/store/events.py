@@ -4,9 +4,9 @@ An event is one row for its source and id. The row, the runs that it starts and 
 transaction: so what is sent again, to whichever server, finds the row and changes nothing.
 
 A run waits for an event by a step of kind `signal` whose name says what for (`wait_name`), and the event becomes a signal of
-that name. The open steps are the waits: there is no other table of them. Who sends an event looks for waits, and who has begun
-to wait looks for events, each after it has locked the value that both name. So of two transactions at the same time one comes
-first, and the other finds what it wrote.
+that name. The open steps are the waits: there is no other table of them. Whoever sends an event looks for waits, and
+whoever has begun to wait looks for events, each after locking the value that both name. So of two transactions at the
+same time one comes first, and the other finds what it wrote.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from holdfast.occasions import read_composition
 from holdfast.store.bell import Bell
 from holdfast.store.database import Part, Row, Session, leading, look, transaction
 from holdfast.store.event_locks import lock_number
+from holdfast.store.gathers import taken
 from holdfast.store.occasions import COLLECTED, LATE, Coming, collect, named, occasion_lock
 from holdfast.store.rows import start_row
 from holdfast.store.schedules import DeclaredSet
@@ -98,7 +99,7 @@ def signal_key(source: str, id: str) -> str:
 # --- sending and waiting ----------------------------------------------------------------------------------------------
 
 
-async def emit(session: Session, arrivals: Sequence[Arrival], actor: str) -> list[Emitted]:
+async def emit(session: Session, arrivals: Sequence[Arrival], actor: str, bytes_max: int) -> list[Emitted]:
     """Write events, start what they start, and wake who waits for them. An event that is in the store already, or stands
     in the list twice, changes nothing."""
     by_key: dict[Key, Arrival] = {}
@@ -123,14 +124,26 @@ async def emit(session: Session, arrivals: Sequence[Arrival], actor: str) -> lis
     fresh = [one for one in ordered if one.event.key in new]
     keys = [(*one.event.key, path, value) for one in fresh for path, value in values[one.event.key]]
     await session.each(Verb.add_event_keys, keys)
-    runs = {run.id: run for one in fresh for run in one.starts}
+    runs = {run.id: run for one in fresh for run in one.starts if run.gather is None}
     await session.all(Verb.start_runs, [start_row(runs[one]) for one in sorted(runs)])
-    started = [(*one.event.key, run.id, "") for one in fresh for run in one.starts]
+    started = [(*one.event.key, run.id, "") for one in fresh for run in one.starts if run.gather is None]
     await session.each(Verb.add_event_takers, sorted(started))
     await _wake(session, fresh, values)
+    # After the runs that were woken are locked: so does a hop that starts such a run.
+    await _gather(session, [one for one in by_key.values() if one.event.key in new], bytes_max)
     if arriving := [one for each in fresh for one in comings.get(each.event.key, ())]:
         await _collect(session, fresh[0].event.namespace, arriving)
     return await _emitted(session, [one.event for one in arrivals], new)
+
+
+async def _gather(session: Session, fresh: Sequence[Arrival], bytes_max: int) -> None:
+    """Let the runs of workflows that gather their starts take those of events, for each key in the order in which the events
+    were sent."""
+    starts = [(run, one.event.key) for one in fresh for run in one.starts if run.gather is not None]
+    takers = set()
+    for run, key in sorted(starts, key=lambda one: one[0].gather.key if one[0].gather else ""):
+        takers.add((*key, (await taken(session, run, bytes_max)).run_id, ""))
+    await session.each(Verb.add_event_takers, sorted(takers))
 
 
 async def _paths(session: Session, kinds: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
@@ -394,12 +407,14 @@ class Events(LeaderEvents):
     @transaction
     async def emit(self, session: Session, arrivals: Sequence[Arrival], actor: str) -> list[Emitted]:
         """Write events, start what they start, and wake who waits for them."""
-        return await emit(session, arrivals, actor)
+        return await emit(session, arrivals, actor, self._database.config.payload_max_bytes)
 
     async def emit_within(self, caller: Transaction, arrivals: Sequence[Arrival], actor: str) -> None:
         """Do the same inside a transaction that the caller has begun on the same database."""
         await self._database.work_within(
-            caller, lambda session: emit(session, arrivals, actor), (Bell.RUNS, Bell.OUTCOMES)
+            caller,
+            lambda session: emit(session, arrivals, actor, self._database.config.payload_max_bytes),
+            (Bell.RUNS, Bell.OUTCOMES),
         )
 
     @look

@@ -16,7 +16,7 @@ from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
 
 ALIVE_MAX = 10_000
-"""Of how many nodes at most the processes are looked at. They are all on one host."""
+"""How many nodes at most are asked for their processes. They are all on one host."""
 
 Judge = Callable[[SeenNode | None, float], str | None]
 """Returns why a node is gone at this time, or None if it is not. The node is None if only a step or a run still names

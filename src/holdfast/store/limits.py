@@ -49,13 +49,21 @@ class LimitRow(msgspec.Struct, frozen=True):
     moved: str
     """Why the number moved last."""
     moved_at: float | None
-    takes: int
+    saved_for: int | None
+    """The queue for which its slots are saved up."""
+    takes: int = 1
     """How many slots whoever asked about it takes at once."""
+    queue: int = 0
+    """In which queue whoever asked about it waits."""
 
     @property
     def has_room(self) -> bool:
         """True if whoever asked about it can begin."""
-        return self.room.left >= self.takes
+        return not self.is_saved_for_others and self.room.left >= self.takes
+
+    @property
+    def is_saved_for_others(self) -> bool:
+        return self.saved_for is not None and self.saved_for != self.queue
 
     @property
     def room(self) -> Room:
@@ -99,7 +107,7 @@ class LimitLoad(NamedTuple):
     failed: int
     """How many failed as they do when a dependency is overloaded."""
     seconds: float
-    """How long those took that succeeded."""
+    """How long those that succeeded took."""
 
 
 class AgentLimits(Part):
@@ -162,7 +170,7 @@ class Limits(AgentLimits, LeaderLimits):
     @look
     async def of_queue(self, session: Session, queue: int) -> list[LimitRow]:
         """Return the limits and rates that everything in a queue is under."""
-        return [_row(row[:-1], row[-1]) for row in await session.rows(Verb.limits_of_queue, queue)]
+        return [_row(row, queue) for row in await session.rows(Verb.limits_of_queue, queue)]
 
     @transaction
     async def set_limit(self, session: Session, name: str, most: int | None, actor: str, note: str) -> bool:
@@ -250,7 +258,7 @@ def _refusal(run: NewRun, limit: _Full) -> str:
     return f"{what}: run {limit.opened[0].id!r} is open: wait for its end, or cancel it"
 
 
-def _row(row: Sequence[object], takes: int = 1) -> LimitRow:
-    values = dict(zip(LimitRow.__struct_fields__, (*row, takes), strict=True))
+def _row(row: Sequence[object], *about: object) -> LimitRow:
+    values = dict(zip(LimitRow.__struct_fields__, (*row, *about), strict=False))
     values["is_set"], values["is_adaptive"] = bool(values["is_set"]), bool(values["is_adaptive"])
     return LimitRow(**values)  # type: ignore[arg-type]  # columns of a row

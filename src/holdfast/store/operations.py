@@ -77,6 +77,9 @@ class Hop(msgspec.Struct, gc=False):
 
     run_id: str
     fence: int
+    is_plain: bool = False
+    """There is nothing but a begin, outcomes, issued steps and a close, as in most hops. Then nobody needs to look at the
+    rest."""
     begin: NewRun | None = None
     """Set if the run starts with this hop. The node that writes the hop owns the run, with `fence`."""
     begun_at: float = 0.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from holdfast.actor import entry
 from holdfast.errors import UnknownRun, WrongState
-from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState
+from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState, in_words
 from holdfast.store.answers import Answer
 from holdfast.store.children import CANCEL_KEY, ChildOutcome, cancelled_error
 from holdfast.store.database import Part, Session, look, statement, transaction
@@ -153,14 +153,14 @@ async def cancel(session: Session, run: RunRow, cause: Cause, *, again: bool) ->
 
 async def hold(session: Session, run: RunRow, cause: Cause) -> None:
     if not await session.run(Verb.hold, run.id, cause.note):
-        raise WrongState(f"run {run.id!r} is {run.state}: only a run that has not ended can be held")
+        raise WrongState(f"run {run.id!r} {in_words(run.state)}: only a run that has not ended can be held")
     await cause.journal(session, "hold", run.id, cause.note)
 
 
 async def release(session: Session, run: RunRow, cause: Cause) -> RunState:
     state = await session.value(Verb.release, run.id)
     if state is None:
-        raise WrongState(f"run {run.id!r} is {run.state}: only a held run can be released")
+        raise WrongState(f"run {run.id!r} {in_words(run.state)}: only a held run can be released")
     await cause.journal(session, "release", run.id, cause.note)
     if state == RunState.UNDOING:  # in the same commit, because nothing else would wake the run
         await _send_undo(session, run.id, "resume", None, cause)
@@ -218,7 +218,7 @@ def demand_undoing(run: RunRow, act: str) -> None:
             f"`holdfast why {run.id}` names the fingerprint to release, skip or fail"
         )
     if RunState.UNDOING not in {run.state, run.resume} and run.state is not RunState.STUCK:
-        raise WrongState(f"run {run.id!r} is {run.state}: there is no undo to {act}")
+        raise WrongState(f"run {run.id!r} {in_words(run.state)}: there is no undo to {act}")
 
 
 def cancel_key(heard: int, *, again: bool) -> str:

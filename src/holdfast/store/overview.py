@@ -17,6 +17,7 @@ class Ended(NamedTuple):
     """A run that has ended, as far as statistics need it."""
 
     workflow: str
+    version: str
     state: str
     created_at: float
     finished_at: float
@@ -51,7 +52,7 @@ class Overviews(Part):
     async def count_ended(
         self, session: Session, span: Span, states: Sequence[str], days: Sequence[int], limit: int
     ) -> dict[int, dict[str, int]]:
-        """Return how many runs ended in each state in the same stretch so many days ago, counted up to `limit` each."""
+        """Return how many runs ended in each state in the same stretch some days ago, counted up to `limit` each."""
         found: dict[int, dict[str, int]] = {}
         values = (list(days), list(states), span.begun, span.ended, span.namespace, span.workflow, limit)
         for day, state, count in await session.rows(Verb.count_ended, *values):

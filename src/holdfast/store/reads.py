@@ -46,8 +46,11 @@ class RunFilter(msgspec.Struct, kw_only=True):
     """The class of the error that ended the run or made it stuck: its name, or the last part of it."""
     prefix: str | None = None
     """The beginning of the run's id."""
+    ids: tuple[str, ...] = ()
+    """Exactly these runs. Only acts are about them: a list is not."""
     before: tuple[float, str] | None = None
     """A cursor: (created_at, id) of the last row that the caller has seen."""
+    is_oldest_first: bool = False
     limit: int = 50
     has_pages: bool = True
     """False leaves out the pages of maps, except for those that wait for a person."""
@@ -55,9 +58,9 @@ class RunFilter(msgspec.Struct, kw_only=True):
     @property
     def is_narrow(self) -> bool:
         """True if it leaves out any run, apart from the page."""
-        return any((self.states, self.workflow, self.tags, self.namespace, self.error, self.prefix)) or not (
-            self.since is None and self.until is None
-        )
+        return any(
+            (self.states, self.workflow, self.tags, self.namespace, self.error, self.prefix, self.ids)
+        ) or not (self.since is None and self.until is None)
 
 
 class Reads(Part):
@@ -68,7 +71,9 @@ class Reads(Part):
 
     @long_look
     async def runs(self, session: Session, where: RunFilter) -> list[RunRow]:
-        """Return the runs that match, newest first."""
+        """Return the runs that match, newest first, or oldest first if that is asked for."""
+        if where.is_oldest_first:
+            return await self._oldest(session, where)
         if where.prefix is not None:
             bounds = (where.prefix, where.prefix + LAST)
             return [
@@ -80,6 +85,19 @@ class Reads(Part):
             for row in await session.rows(Verb.runs, *filter_values(one))
         ]
         return newest(found, where.limit)
+
+    async def _oldest(self, session: Session, where: RunFilter) -> list[RunRow]:
+        begun = where.before or (None, None)
+        where = msgspec.structs.replace(where, before=None)
+        if where.prefix is not None:
+            values = (*filter_values(where), *begun, where.prefix, where.prefix + LAST)
+            return [run_of(row) for row in await session.rows(Verb.runs_beginning_oldest, *values)]
+        found = [
+            run_of(row)
+            for one in await each_namespace(session, where)
+            for row in await session.rows(Verb.runs_oldest, *filter_values(one), *begun)
+        ]
+        return sorted(found, key=lambda one: (one.created_at, one.id))[: where.limit]
 
     @look
     async def namespaces(self, session: Session) -> list[str]:

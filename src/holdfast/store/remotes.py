@@ -57,7 +57,7 @@ class TakenStep(NamedTuple):
 
 
 class TwinClaim(NamedTuple):
-    """Asks for twins of steps in these lanes, at most so many."""
+    """Asks for twins of steps in these lanes, at most `limit` of them."""
 
     lanes: list[int]
     limit: int
@@ -74,17 +74,23 @@ class Remotes(Part):
         secret: bytes,
     ) -> bytes | None:
         """Write the row of a node: host, pid, roles, offers, capacity, and for how many seconds its lease is. Return what
-        the secrets of its claims are made from: `secret`, or the earlier one if the node registers again. Return None if the
-        node has left, or came by another token.
+        the secrets of its claims are made from: `secret`, or the earlier one if the node registers again. Return None, and
+        write nothing, if the node has left, came by another token, or is one at the store.
 
         Raise NameTaken, and write nothing, if a live node publishes one of the names from another application."""
         offers = Offers.read(columns[3])
         if offers.code:  # agents in other languages publish no code that another application could have
             await session.in_turn()
+        is_new = await session.run(Verb.add_node, node, *columns, offers.code)
+        verb = Verb.make_remote if is_new else Verb.remote_secret
+        row = await session.row(verb, node, token, *([secret] if is_new else []))
+        if row is None:
+            return None
+        if offers.code:
             await declare(session, self._database.processes, node, offers, ())
-        await session.run(Verb.register, node, *columns, offers.code)
-        row = await session.row(Verb.make_remote, node, token, secret)
-        return None if row is None else bytes(row[0])
+        if not is_new:
+            await session.run(Verb.register, node, *columns, offers.code)
+        return bytes(row[0])
 
     @look
     async def remote(self, session: Session, node: str) -> RemoteNode | None:

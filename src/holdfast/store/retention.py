@@ -223,7 +223,7 @@ class Retention(Part):
 
 
 async def _lock_above(session: Session, run_ids: Sequence[str]) -> dict[str, list[str] | None]:
-    """Lock the runs above these that could be retried. Return them for each run that has some, or None for one if
+    """Lock the runs above these that could be retried. Return, for each run that has some, these runs, or None if
     somebody else has locked one of them."""
     pairs = await session.rows(Verb.retryable_above, list(run_ids)) if run_ids else []
     if not pairs:

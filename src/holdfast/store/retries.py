@@ -33,6 +33,7 @@ from holdfast.model import (
     StepKind,
     StepRow,
     StepState,
+    in_words,
     request_key,
     undone_key,
 )
@@ -192,8 +193,8 @@ def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -
         raise WrongState(f"run {run.id!r} succeeded: there is nothing to retry")
     if again is not None and newest is not None and again.id != newest.id:
         raise WrongState(
-            f"run {run.id!r} was retried as {again.id!r}, which was retried since: the newest is {newest.id!r}, which is "
-            f"{newest.state}; only that one can be retried"
+            f"run {run.id!r} was retried as {again.id!r}, which was retried since: the newest is {newest.id!r}, which "
+            f"{in_words(newest.state)}; only that one can be retried"
         )
 
 
@@ -215,7 +216,9 @@ def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
             if parent.state in RUN_ENDED
             else "that one decides what becomes of it"
         )
-        raise WrongState(f"run {run.id!r} is a child of {parent.id!r}, which is {parent.state}: {move}")
+        raise WrongState(
+            f"run {run.id!r} is a child of {parent.id!r}, which {in_words(parent.state)}: {move}"
+        )
     if live is not None:
         raise WrongState(
             f"run {run.id!r} has a child that has not ended yet: retry it when `holdfast show {live}` says that it has"
@@ -401,7 +404,7 @@ def _end(run: RunRow, steps: Sequence[StepRow], signals: Sequence[SignalRow]) ->
 
 
 def ended_at(run: RunRow, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> float:
-    """Return the place in the history where the code of a run ended that did not succeed."""
+    """Return the place in the history where the code of a run that did not succeed ended."""
     return _end(run, steps, signals).seq
 
 

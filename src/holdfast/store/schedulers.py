@@ -22,7 +22,7 @@ from holdfast.store.walk import Turns
 LaneKey = tuple[str, tuple[str, ...], str | None, str]
 """A step's name, its needs, the name of its undo, and its dependency, which is its own name unless declared."""
 HISTORIES_MAX = 100
-"""Of how many runs one statement reads the steps."""
+"""For how many runs one statement reads the steps."""
 
 
 class Schedulers(WaitEvents):

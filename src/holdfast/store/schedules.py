@@ -196,7 +196,7 @@ class LeaderSchedules(ScheduleReads):
     @leading(0)
     async def fire(self, session: Session, decisions: Sequence[Decision]) -> int:
         """Write what was decided about schedules, and start their runs. A schedule that somebody has changed since is left
-        alone: it is decided again. Return how many runs were started."""
+        alone: it is decided again. Return how many runs were started, and asked to cancel themselves."""
         return await _apply(session, decisions, self._database.environment.new_id)
 
     @leading(0)
@@ -396,7 +396,8 @@ async def declare_sets(session: Session, sets: Sequence[DeclaredSet]) -> None:
 
 
 async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callable[[], str]) -> int:
-    """Write decisions whose schedules nobody has changed since. Return how many runs were started."""
+    """Write decisions whose schedules nobody has changed since. Return how many runs were started, and asked to cancel
+    themselves."""
     ordered = sorted(decisions, key=lambda one: one.row.name)
     moved = {row[0] for row in await session.all(Verb.move_schedules, [_moved(one.row) for one in ordered])}
     kept = [one for one in ordered if one.row.name in moved]
@@ -420,19 +421,20 @@ async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callab
         for each in one.changes
     ]
     await session.each(Verb.change_fires, changes)
-    started = await _start(session, starts, takers)
+    moved_on = await _start(session, starts, takers)
     for run_id, name in sorted((run, one.row.name) for one in kept for run in one.cancels):
         row = await session.row(Verb.lock_run, run_id)
         if row is not None and (run := run_of(row)).state not in RUN_ENDED:
             cause = Cause("supervisor", f"the next time of schedule {name} has come", new_id)
             await cancel(session, run, cause, again=False)
+            moved_on += 1
     alerts = [
         NewAlert(AlertKind.SCHEDULE_TROUBLE, Level.ERROR, alert_key(one.row.name, about), message)
         for one in kept
         for about, message in one.alerts
     ]
     await session.each(Verb.raise_alerts, [alert_row(alert) for alert in alerts])
-    return started
+    return moved_on
 
 
 def _between_seconds(now: float) -> float:

@@ -7,7 +7,7 @@ without opening them. `FIELDS` says which fields of which classes are payloads; 
 Sealed are inputs, results, checkpoints, signals, answers of updates, published values, logs and the data of events. (What runs
 wait for, such as a subject, is a name.) Digests of inputs are
 hidden. Errors stay readable, because operators search for them and Supervisors compare them. So do names, ids, tags, keys,
-notes and progress, and the arguments of schedules, which stand in code.
+notes and progress, and the arguments of schedules, whose runs the leader starts without keys.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from holdfast.store.verbs import Verb
 
 SWEPT = 100
 """How many old sessions one sign-in removes at most."""
+SESSIONS_MAX = 50
+"""How many browsers may be signed in with one token. The next sign-in ends the oldest session."""
 
 
 class Sessions(Part):
@@ -21,9 +23,10 @@ class Sessions(Part):
     async def add_session(
         self, session: Session, digest: bytes, token: str, token_digest: bytes, lasts_s: float
     ) -> bool:
-        """Add a session, and remove some that have expired. Return False if its digest is taken, which chance does not
-        do."""
+        """Add a session. Remove some that have expired, and the oldest ones of the token if it has too many. Return False if
+        its digest is taken, which chance does not do."""
         await session.run(Verb.sweep_sessions, SWEPT)
+        await session.run(Verb.end_oldest_sessions, token, SESSIONS_MAX - 1)
         return bool(await session.run(Verb.add_session, digest, token, token_digest, lasts_s))
 
     @statement

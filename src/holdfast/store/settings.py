@@ -17,5 +17,5 @@ class Settings(Part):
 
     @statement
     async def set_setting(self, session: Session, name: str, value: str) -> int:
-        """Set it for all. Return 0 if it had this value before."""
+        """Set this value for all processes. Return 0 if it was set before."""
         return await session.run(Verb.set_setting, name, value)

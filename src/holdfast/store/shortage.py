@@ -1,4 +1,4 @@
-"""Who gets what a limit has left, if several queues share it and want more than that together. Pure.
+"""Decides who gets what a limit has left, if several queues share it and want more than that together. Pure.
 
 Each queue has a count for each such limit: what it has had of it, divided by its weight. The queue with the lowest count
 is next. The places of a claim are divided by weight, too, but that is not enough here: an agent may have a hundred free
@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 LIMITS_MAX = 1000
 """How many limits are remembered. Forgetting them costs a moment of unfairness."""
+IDLE_MAX = 10_000
+"""How many that could begin nothing are remembered. Forgetting them costs a claim that asks them in vain."""
 
 Place = tuple[int, int]
 
@@ -35,14 +37,15 @@ class Served:
 
     def __init__(self) -> None:
         self.least = 0.0
-        """The lowest count of those that wait. Who has not waited before begins with it, and has no claim to the past."""
+        """The lowest count of those that wait. Whoever has not waited before begins with it, and gets nothing for the
+        past."""
         self.ahead: dict[Place, float] = {}
         """The counts above it."""
 
     def count(self, place: Place) -> float:
         return max(self.least, self.ahead.get(place, 0.0))
 
-    def add(self, took: Iterable[tuple[Place, int, int]]) -> None:
+    def add(self, took: Sequence[tuple[Place, int, int]]) -> None:
         """Count what was taken: (place, weight, number) of all that waited."""
         for place, weight, number in took:
             self.ahead[place] = self.count(place) + number / weight
@@ -55,9 +58,13 @@ class Shortage:
 
     def __init__(self) -> None:
         self.served: dict[int, Served] = {}
+        self.idle: dict[Place, None] = {}
+        """Those that were given something and could begin nothing, because it backs off or its run does not go on. The one that
+        was asked longest ago is the first."""
 
     def copied(self) -> Shortage:
         other = Shortage()
+        other.idle = dict(self.idle)
         for one, served in self.served.items():
             other.served[one] = copied = Served()
             copied.least, copied.ahead = served.least, dict(served.ahead)
@@ -69,17 +76,18 @@ class Shortage:
         """Return how many each gets. `short` has the limits of which there is too little, with what they have left. Return,
         too, for each of these limits whose wishes were dealt with by its counts."""
         numbers, by = [max(0, min(wish.number, wish.room)) for wish in wishes], dict[int, list[int]]()
-        left, heap = dict(short), list[tuple[float, int]]()
+        left, heap = dict(short), list[tuple[bool, float, int]]()
+        passed = self._passed_over(wishes)
         for at, wish in enumerate(wishes):
             mine = next((one for one, _ in wish.uses if one in short), None)
             if mine is None or wish.room <= 0:
                 continue  # What waits for another limit has no turn here, and does not save turns up.
             numbers[at] = 0
             by.setdefault(mine, []).append(at)
-            heap.append((self._served(mine).count(wish.place), at))
+            heap.append((wish.place in passed, self._served(mine).count(wish.place), at))
         heapq.heapify(heap)
         while heap:
-            count, at = heapq.heappop(heap)
+            is_last, count, at = heapq.heappop(heap)
             wish = wishes[at]
             if numbers[at] >= min(wish.number, wish.room) or any(
                 left.get(one, cost) < cost for one, cost in wish.uses
@@ -89,11 +97,29 @@ class Shortage:
             for one, cost in wish.uses:
                 if one in left:
                     left[one] -= cost
-            heapq.heappush(heap, (count + 1 / wish.weight, at))
+            heapq.heappush(heap, (is_last, count + 1 / wish.weight, at))
         return numbers, by
 
-    def add(self, limit: int, took: Sequence[tuple[Place, int, int]]) -> None:
-        self._served(limit).add(took)
+    def _passed_over(self, wishes: Sequence[Wish]) -> set[Place]:
+        """Return the idle ones but one, which has its turn to be asked. They get what the others leave."""
+        if not self.idle:
+            return set()
+        places = {wish.place for wish in wishes}
+        idle = [place for place in self.idle if place in places]
+        return set(idle[1:])
+
+    def note(self, place: Place, number: int) -> None:
+        """Note how many could begin of one that was given something."""
+        self.idle.pop(place, None)
+        if not number:
+            if len(self.idle) >= IDLE_MAX:
+                self.idle.clear()
+            self.idle[place] = None
+
+    def add(self, limit: int, took: Iterable[tuple[Place, int, int]]) -> None:
+        """Count what was taken of a limit: (place, weight, number). Who is idle does not wait, and does not save turns up."""
+        if waited := [one for one in took if one[0] not in self.idle]:
+            self._served(limit).add(waited)
 
     def _served(self, limit: int) -> Served:
         if limit not in self.served and len(self.served) >= LIMITS_MAX:

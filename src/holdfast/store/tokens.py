@@ -37,6 +37,11 @@ class Tokens(Part):
         return None if row is None else token_of(row)
 
     @look
+    async def these_tokens(self, session: Session, ids: Sequence[str]) -> list[TokenRow]:
+        """Return those of these tokens that there are."""
+        return [token_of(row) for row in await session.rows(Verb.these_tokens, list(ids))]
+
+    @look
     async def tokens(self, session: Session, limit: int) -> list[TokenRow]:
         """Return the tokens, newest first. Those that are revoked or have expired are among them."""
         return [token_of(row) for row in await session.rows(Verb.tokens, limit)]

@@ -84,6 +84,9 @@ class Verb(StrEnum):
     wait_for_limits = auto()
     limit_rooms = auto()
     spend_tokens = auto()
+    steps_wait_long = auto()
+    runs_wait_long = auto()
+    save_slots = auto()
     queue_numbers = auto()
     make_queues = auto()
     any_queue = auto()
@@ -249,7 +252,9 @@ class Verb(StrEnum):
     living = auto()
     nodes = auto()
     loads = auto()
+    add_node = auto()
     make_remote = auto()
+    remote_secret = auto()
     remote_node = auto()
     lock_turn = auto()
     take_turn = auto()
@@ -284,6 +289,7 @@ class Verb(StrEnum):
     # acts.sql
     meant_runs = auto()
     meant_runs_beginning = auto()
+    meant_runs_named = auto()
     plan_act = auto()
     lock_plan = auto()
     add_act_runs = auto()
@@ -318,6 +324,8 @@ class Verb(StrEnum):
     run = auto()
     runs = auto()
     runs_beginning = auto()
+    runs_oldest = auto()
+    runs_beginning_oldest = auto()
     ended_runs = auto()
     unknown_runs = auto()
     run_traces = auto()
@@ -389,6 +397,7 @@ class Verb(StrEnum):
     # tokens.sql
     add_token = auto()
     token = auto()
+    these_tokens = auto()
     tokens = auto()
     rotate_token = auto()
     revoke_token = auto()
@@ -398,6 +407,7 @@ class Verb(StrEnum):
     add_session = auto()
     session = auto()
     end_session = auto()
+    end_oldest_sessions = auto()
     sweep_sessions = auto()
 
     # views.sql

@@ -14,10 +14,12 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.store.saved_slots import PATIENCE_S, SAVED_S, Saved
 from holdfast.store.shortage import Shortage, Wish, too_little
 
 KEYS = 20
@@ -67,6 +69,8 @@ class Turns:
         """Who has had how much of the limits that have too little for those who share them."""
         self.is_short = False
         """True if there was such a limit at the last claim."""
+        self.saves = False
+        """True if the last claim saved slots up, or would have if it were no look."""
 
     @contextmanager
     def for_the_aged(self, age_s: float) -> Iterator[None]:
@@ -95,11 +99,16 @@ class Turns:
     def learn(self, look: Turns) -> None:
         """Take over what a look has seen."""
         self.waiting, self.took = look.waiting, {}
+        self.shortage.idle = look.shortage.idle
         self.again_at, self.is_contended, self.is_full = look.again_at, look.is_contended, look.is_full
+
+    def go_on(self, look: Turns) -> None:
+        """Take over where a look stopped that found nothing: there is no claim that would go the same way."""
+        self.cursors = look.cursors
 
     def begin(self) -> None:
         self.waiting, self.took = {}, {}
-        self.again_at, self.is_contended, self.is_full = None, False, False
+        self.again_at, self.is_contended, self.is_full, self.saves = None, False, False, False
 
 
 class Segment(NamedTuple):
@@ -119,6 +128,8 @@ class Pair(msgspec.Struct):
     limits: list[tuple[int, int]]
     """(id, how much of it one takes) of the limits that everything in this queue is under."""
     rates: list[int]
+    heavy: list[int]
+    """Those of the limits of which one takes several slots."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -133,7 +144,8 @@ class Pair(msgspec.Struct):
     def of(cls, row: Row) -> Pair:
         lane, queue, weight, limits, rates = row
         under = [] if limits is None else [(one, cost) for one, cost in json.loads(limits)]
-        return cls(lane, queue, weight, under, [] if rates is None else json.loads(rates))
+        heavy = [one for one, cost in under if cost > 1]
+        return cls(lane, queue, weight, under, [] if rates is None else json.loads(rates), heavy)
 
 
 class Room(msgspec.Struct):
@@ -142,6 +154,11 @@ class Room(msgspec.Struct):
     left: int
     again_at: float | None = None
     """For a rate: when it has its next token."""
+    most: int = 0
+    had: int = 0
+    """How much was left before this claim took any."""
+    saved: Saved | None = None
+    """For whom its slots are or were saved up. None if that never was so."""
 
 
 class Walker(Protocol):
@@ -162,10 +179,17 @@ class Walker(Protocol):
         """Lock these limits until the end of the transaction. Return those that nobody else has locked."""
 
     async def rooms(self, ids: Sequence[int]) -> Sequence[Row]:
-        """Return (id, kind, most, per_s, burst, tat, used, now, is adaptive) of these limits."""
+        """Return (id, kind, most, per_s, burst, tat, used, now, is adaptive, *Saved) of these limits. Without a queue nothing was
+        ever saved up."""
 
     async def spend(self, tokens: Sequence[tuple[int, int]]) -> None:
         """Take (rate, number) of tokens."""
+
+    async def wait_long(self, priority: int, lane: int, queue: int, seconds: float) -> bool:
+        """True if something has been ready in this queue for so long."""
+
+    async def save_slots(self, ids: Sequence[int], saved: Saved) -> None:
+        """Write for whom the slots of these limits are saved up."""
 
     def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
         """Return what was taken, with the adaptive limits that it is under."""
@@ -190,6 +214,8 @@ async def walk(walker: Walker, turns: Turns, places: int) -> list[Row]:
         if len(taken) >= places:
             break
         level = _Level(walker, turns, priority, sorted(levels[priority]), age_s)
+        # Slots are not saved up for what is behind a higher priority, until it has waited so long that it passes that.
+        level.may_save = age_s is not None or priority == order[0]
         taken += await level.take(places - len(taken))
         is_short = is_short or level.is_short
     turns.is_short = is_short
@@ -209,13 +235,18 @@ class _Level:
         self.adaptive: set[int] = set()
         """Those of the limits whose number moves."""
         self.is_short = False
+        self.heavy: list[Pair] = []
+        """Those of the pairs that take several slots of a limit."""
+        self.served: dict[int, set[int]] = {}
+        """By queue, the limits whose slots were saved up for it, and of which something has begun."""
+        self.may_save = False
 
     async def take(self, places: int) -> list[Row]:
         taken: list[Row] = []
         seen: set[tuple[int, int]] = set()
         cursor = self.turns.cursors.get(self.priority)
+        keys = PASSED_MAX if self.turns.is_short else min(KEYS, places + 3)
         while len(taken) < places and len(seen) < PASSED_MAX:
-            keys = PASSED_MAX if self.turns.is_short else min(KEYS, places - len(taken) + 3)
             rows = await self.walker.queues(self.priority, ring(self.lanes, cursor), keys)
             pairs = [Pair.of(row) for row in rows]
             fresh = [pair for pair in pairs if pair.place not in seen]
@@ -224,11 +255,16 @@ class _Level:
             seen.update(pair.place for pair in fresh)
             is_all = len(rows) < keys
             taken += await self._share_out(fresh, places - len(taken), cursor, is_all)
-            cursor = self.turns.cursors.get(self.priority)
             if is_all or len(fresh) < len(pairs):
                 break
+            # On behind them. Where the next claim begins is another question: those of them that gave something have had their turn.
+            cursor, keys = Cursor(*pairs[-1].place, 0), KEYS
         if self.spent:
             await self.walker.spend(sorted(self.spent.items()))
+        for queue, limits in self.served.items():
+            await self._save(sorted(limits), Saved(queue, 0.0, PATIENCE_S))
+        if self.heavy and self.may_save:
+            await self._save_up()
         return taken
 
     async def _share_out(
@@ -236,6 +272,7 @@ class _Level:
     ) -> list[Row]:
         """Take from these pairs, and move the cursor to where the next claim begins."""
         await self._learn_rooms(pairs)
+        self.heavy += [pair for pair in pairs if pair.heavy]
         used = cursor.used if cursor is not None and _is_at(pairs[0], cursor) else 0
         quotas, next_one, next_used = shares(
             [pair.weight for pair in pairs], places, min(used, pairs[0].weight - 1)
@@ -245,29 +282,26 @@ class _Level:
         at = pairs[next_one] if next_used else pairs[next_one - 1]
         self.turns.cursors[self.priority] = Cursor(at.lane, at.queue, next_used)
         taken: list[Row] = []
-        for _ in range(PASSES_MAX):
-            wanted, asked = await self._ask(pairs, quotas)
-            taken += [row for rows in asked.values() for row in rows]
-            # Who got all that it asked for may have more.
-            pairs = [
-                pair
-                for pair, quota in wanted
-                if quota > 0 and len(asked[pair.place]) == quota and self._room(pair) > 0
-            ] + [
-                pair for pair, quota in zip(pairs, quotas, strict=True) if not quota and self._room(pair) > 0
-            ]
+        for number in count(1):
+            asked = await self._ask(pairs, quotas)
+            taken += [row for _, rows in asked.values() for row in rows]
+            # Who got all that was asked for may have more, also if that was nothing.
+            pairs = [pair for pair in pairs if _may_have_more(asked.get(pair.place)) and self._room(pair) > 0]
             self.turns.waiting.update((pair.queue, pair.weight) for pair in pairs)
             places_left = places - len(taken)
             if places_left <= 0 or not pairs:
+                break
+            # What was given to those that could begin nothing is for the others, however many that are.
+            if number >= PASSES_MAX and all(rows for _, rows in asked.values()):
                 break
             quotas, _, _ = shares([pair.weight for pair in pairs], places_left, 0)
         return taken
 
     async def _ask(
         self, pairs: Sequence[Pair], quotas: Sequence[int]
-    ) -> tuple[list[tuple[Pair, int]], dict[tuple[int, int], list[Row]]]:
-        """Take so much from each of these pairs, and no more than their limits have left. Return how much each that has a
-        quota was asked for, and what was found."""
+    ) -> dict[tuple[int, int], tuple[int, list[Row]]]:
+        """Take so much from each of these pairs, and no more than their limits have left. Return how much was asked for, and
+        what was found, of each that anything was asked for."""
         wishes = [
             Wish(pair.place, pair.weight, quota, self._room(pair), pair.uses)
             for pair, quota in zip(pairs, quotas, strict=True)
@@ -275,9 +309,8 @@ class _Level:
         short = too_little(wishes, {one: room.left for one, room in self.rooms.items()})
         self.is_short = self.is_short or bool(short)
         numbers, by = self.turns.shortage.deal(wishes, short)
-        wanted = [(pair, number) for pair, quota, number in zip(pairs, quotas, numbers, strict=True) if quota]
-        found: dict[tuple[int, int], list[Row]] = {pair.place: [] for pair, _ in wanted}
-        asked = [(pair, number) for pair, number in wanted if number > 0]
+        asked = [(pair, number) for pair, number in zip(pairs, numbers, strict=True) if number > 0]
+        found: dict[tuple[int, int], list[Row]] = {pair.place: [] for pair, _ in asked}
         for pair, number in asked:
             self._use(pair, number)
         if asked:
@@ -285,21 +318,26 @@ class _Level:
             for lane, queue, row in await self.walker.take(self.priority, ask, self.age_s):
                 found[lane, queue].append(row)
         if self.adaptive:
-            self._adapt(wanted, found)
+            self._adapt(asked, found)
         for pair, number in asked:
             got = len(found[pair.place])
             self._use(pair, got - number)  # what it did not need is free again
             before, _ = self.turns.took.get(pair.queue, (0, 1))
             self.turns.took[pair.queue] = before + got, pair.weight
+            if got and pair.heavy:
+                self._note_served(pair)
         for limit, those in by.items():
-            dealt = [wishes[at] for at in those]
+            dealt = [(wishes[at].place, wishes[at].weight) for at in those]
+            for place, _ in dealt:
+                if place in found:
+                    self.turns.shortage.note(place, len(found[place]))
             self.turns.shortage.add(
-                limit, [(wish.place, wish.weight, len(found.get(wish.place, ()))) for wish in dealt]
+                limit, [(place, weight, len(found.get(place, ()))) for place, weight in dealt]
             )
-        return wanted, found
+        return {pair.place: (number, found[pair.place]) for pair, number in asked}
 
-    def _adapt(self, wanted: list[tuple[Pair, int]], found: dict[tuple[int, int], list[Row]]) -> None:
-        for pair, _ in wanted:
+    def _adapt(self, asked: list[tuple[Pair, int]], found: dict[tuple[int, int], list[Row]]) -> None:
+        for pair, _ in asked:
             limits = tuple(one for one, _ in pair.limits if one in self.adaptive)
             if limits:
                 found[pair.place] = [self.walker.adapted(row, limits) for row in found[pair.place]]
@@ -312,7 +350,62 @@ class _Level:
 
     def _room(self, pair: Pair) -> int:
         """Return how many more of this pair may begin now."""
-        return min([LAST, *(self.rooms[one].left // cost for one, cost in pair.uses)])
+        return min([LAST, *(self._left(one, pair.queue) // cost for one, cost in pair.uses)])
+
+    def _left(self, one: int, queue: int) -> int:
+        """Return how much a limit has left for this queue."""
+        room = self.rooms[one]
+        return 0 if room.saved is not None and room.saved.bars(queue) else room.left
+
+    # --- what takes several slots ------------------------------------------------------------------------------------
+
+    def _note_served(self, pair: Pair) -> None:
+        """Note that what slots were saved up for has begun. The others may go on."""
+        for one in pair.heavy:
+            saved = self.rooms[one].saved
+            if saved is not None and saved.for_s > 0:
+                self.rooms[one].saved = Saved(pair.queue, 0.0, PATIENCE_S)
+                self.served.setdefault(pair.queue, set()).add(one)
+
+    async def _save_up(self) -> None:
+        """Save slots up for queues that have waited long for more of them than there are. Each limit has one at a time."""
+        for pair in sorted(self.heavy, key=self._turn):
+            if not self._lacks_slots(pair) or self._is_new(pair):
+                continue
+            if await self.walker.wait_long(self.priority, pair.lane, pair.queue, PATIENCE_S):
+                await self._save(pair.heavy, Saved(pair.queue, SAVED_S, 0.0))
+
+    def _turn(self, pair: Pair) -> tuple[bool, int]:
+        """The queue after that for which the slots were saved up last is the first. So each has its turn."""
+        saved = self.rooms[pair.heavy[0]].saved
+        return saved is not None and pair.queue <= saved.queue, pair.queue
+
+    def _is_new(self, pair: Pair) -> bool:
+        """True if it was written a short time ago that the slots are saved up for this pair."""
+        known = [self.rooms[one].saved for one in pair.heavy]
+        return all(saved is not None and saved.is_new_for(pair.queue) for saved in known)
+
+    def _lacks_slots(self, pair: Pair) -> bool:
+        """True if all that this pair waits for are slots that can be saved up for it: of all that it takes several of, or of
+        nothing. So two that wait for the same ones never wait for each other."""
+        lacks = False
+        for one, cost in pair.uses:
+            room = self.rooms[one]
+            saved = room.saved
+            if cost == 1:
+                if room.had < 1 or (saved is not None and saved.bars(pair.queue)):
+                    return False
+                continue
+            if room.most < cost or (saved is not None and not saved.may_be_for(pair.queue)):
+                return False
+            lacks = lacks or room.left < cost
+        return lacks
+
+    async def _save(self, ids: Sequence[int], saved: Saved) -> None:
+        await self.walker.save_slots(ids, saved)
+        for one in ids:
+            self.rooms[one].saved = saved
+        self.turns.saves = True
 
     async def _learn_rooms(self, pairs: Sequence[Pair]) -> None:
         """Lock the limits of these pairs, and then read how much they have left."""
@@ -324,10 +417,12 @@ class _Level:
         if len(got) < len(ids):
             self.turns.is_contended = True
         for row in await self.walker.rooms(sorted(got)) if got else ():
-            *state, is_adaptive = row
-            room = self.rooms[row[0]] = room_of(LimitState(*state[1:]))
-            if is_adaptive:
+            room = self.rooms[row[0]] = room_of(LimitState(*row[1:8]))
+            room.most, room.had = row[2], room.left
+            if row[8]:
                 self.adaptive.add(row[0])
+            if row[9] is not None:
+                room.saved = Saved(*row[9:])
             if room.left <= 0:
                 self.turns.is_full = True
             if room.again_at is not None and room.left <= 0:
@@ -389,6 +484,11 @@ def ring(lanes: Sequence[int], cursor: Cursor | None) -> list[Segment]:
     if cursor.lane not in lanes:
         return [*after, *before]
     return [Segment(cursor.lane, begin, LAST), *after, *before, Segment(cursor.lane, FIRST, begin)]
+
+
+def _may_have_more(asked: tuple[int, list[Row]] | None) -> bool:
+    """True if as much was found as was asked for."""
+    return asked is None or len(asked[1]) == asked[0]
 
 
 def _is_at(pair: Pair, cursor: Cursor) -> bool:

@@ -15,7 +15,7 @@ none."""
 LOOKS_MAX = 2_000
 """How many limits one look is about."""
 WATCHED_MAX = 20_000
-"""Of how many limits the leader remembers windows. Forgetting one costs a window."""
+"""For how many limits the leader remembers windows. Forgetting one costs a window."""
 
 
 class AdaptiveLimits:

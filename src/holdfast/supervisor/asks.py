@@ -8,7 +8,7 @@ from typing import Protocol
 from holdfast.access.signed_texts import KEY_BYTES, signed
 from holdfast.environment import Environment
 from holdfast.model import Alert, AskRow, AskState
-from holdfast.questions import asked_by, is_person, notified
+from holdfast.questions import asked_by, demands_teams, is_person, notified
 from holdfast.store.asks import AskReads, LeaderAsks
 from holdfast.store.signing_keys import SigningKeys
 
@@ -47,11 +47,13 @@ class Linking(Protocol):
     async def now(self) -> float: ...
 
 
-async def link_path(store: Linking, row: AskRow, person: str, secret: bytes) -> str:
-    """Return the path of the page by which a person can answer. `secret` becomes the first key, if there is none."""
+async def link_path(store: Linking, row: AskRow, whom: tuple[str, str | None], secret: bytes) -> str:
+    """Return the path of the page by which a person can answer, by name or as a member of a team. `secret` becomes the first
+    key, if there is none."""
     keys = await store.signing_keys.certain_keys(secret)
     until = row.expires_at or await store.now() + LINK_S
-    parts = (row.id, f"{row.asked_at:.6f}", person, f"{until:.0f}")
+    person, team = whom
+    parts = (row.id, f"{row.asked_at:.6f}", person, f"{until:.0f}", *([team] if team else []))
     return f"/a/{signed(keys, PURPOSE, parts)}"
 
 
@@ -67,8 +69,8 @@ class Letters:
         if seen is None or seen.row.state is not AskState.OPEN:
             return None
         row, who = seen.row, notified(alert.key)
-        if public_url is None or not is_person(who):
+        if public_url is None or not is_person(who) or demands_teams(row):
             return f"{row.question} (`holdfast asks {row.id}` shows it, and `holdfast answer {row.id} --data JSON` answers)"
         secret = self._environment.secret(KEY_BYTES)
-        path = await link_path(self._store, row, who, secret)
+        path = await link_path(self._store, row, (who, None), secret)
         return f"{row.question} {public_url.rstrip('/')}{path}"

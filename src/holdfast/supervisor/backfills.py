@@ -1,5 +1,5 @@
-"""The leader carries out backfills: it keeps at most so many of their runs open, and goes on when one has ended. A backfill
-never waits for the schedule's own runs."""
+"""The leader carries out backfills: it keeps only a given number of their runs open, and goes on when one has ended. A
+backfill never waits for the schedule's own runs."""
 
 from __future__ import annotations
 

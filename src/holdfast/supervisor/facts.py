@@ -29,7 +29,7 @@ from holdfast.supervisor.outlook import Outlook, outlook
 from holdfast.supervisor.staff import Staff
 
 QUEUES_MAX = 20
-"""Of how many queues the limits are read."""
+"""For how many queues the limits are read."""
 
 
 class SignalsDeclared(NamedTuple):

@@ -25,7 +25,7 @@ PAGE = 500
 LATE_MAX = 100
 """At most this many alerts of these kinds are open at once."""
 STEPS_MAX = 1000
-"""Of how many steps of a run the reason is read."""
+"""For how many steps of a run the reason is read."""
 KINDS = frozenset({AlertKind.RUN_LATE, AlertKind.STEP_LATE})
 FIRST_RUN = (0.0, "")
 FIRST_STEP = (0.0, "", 0)

@@ -83,7 +83,7 @@ def offline(node: SeenNode, note: str) -> NewAlert:
 
 
 class Loss(NamedTuple):
-    """How an attempt ended that its agent did not report."""
+    """How an attempt that its agent did not report ended."""
 
     ending: Ending
     failure: Failure

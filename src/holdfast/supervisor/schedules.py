@@ -44,8 +44,8 @@ class Scheduling:
         return self._epoch != epoch
 
     async def fire(self, epoch: int) -> int:
-        """Decide about all times that have come. Return how many runs were started. A new leader first takes up what the
-        code declares."""
+        """Decide about all times that have come. Return how many runs were started, and asked to cancel themselves. A new
+        leader first takes up what the code declares."""
         started = 0
         if self.is_new(epoch):
             self._epoch = epoch

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.lifecycle import WENT_WRONG
 from holdfast.model import RunState
 from holdfast.store.overview import Ended
+
+K = TypeVar("K")
 
 
 class Took(msgspec.Struct):
@@ -33,6 +36,14 @@ class OfWorkflow(msgspec.Struct):
     ended: dict[str, int]
     success: float
     """The share of the runs that succeeded among those that succeeded or went wrong."""
+    took: Took | None
+
+
+class OfVersion(msgspec.Struct):
+    workflow: str
+    version: str
+    ended: dict[str, int]
+    success: float
     took: Took | None
 
 
@@ -66,19 +77,36 @@ def slices(runs: Sequence[Ended], begun: float, window_s: float, slice_s: float)
     return [Slice(number * slice_s, counts(part), took(part)) for number, part in enumerate(parts)]
 
 
-def by_workflow(runs: Sequence[Ended]) -> list[OfWorkflow]:
+def by_workflow(runs: Iterable[Ended]) -> list[OfWorkflow]:
     """Return the workflows, those that fail most first, then by name."""
-    parts: dict[str, list[Ended]] = {}
-    for run in runs:
-        parts.setdefault(run.workflow, []).append(run)
-    found = []
-    for name, part in parts.items():
-        ended = counts(part)
-        good, bad = ended.get("succeeded", 0), sum(ended.get(str(state), 0) for state in WENT_WRONG)
-        found.append(
-            OfWorkflow(name, ended, round(good / (good + bad), 4) if good + bad else 1.0, took(part))
-        )
+    found = [
+        OfWorkflow(name, counts(part), success(part), took(part))
+        for name, part in _by(runs, lambda run: run.workflow).items()
+    ]
     return sorted(found, key=lambda one: (one.success, one.workflow))
+
+
+def by_version(runs: Iterable[Ended]) -> list[OfVersion]:
+    """Return the versions of each workflow, those that fail most first, then by name."""
+    found = [
+        OfVersion(name, version, counts(part), success(part), took(part))
+        for (name, version), part in _by(runs, lambda run: (run.workflow, run.version)).items()
+    ]
+    return sorted(found, key=lambda one: (one.success, one.workflow, one.version))
+
+
+def _by(runs: Iterable[Ended], key: Callable[[Ended], K]) -> dict[K, list[Ended]]:
+    parts: dict[K, list[Ended]] = {}
+    for run in runs:
+        parts.setdefault(key(run), []).append(run)
+    return parts
+
+
+def success(runs: Iterable[Ended]) -> float:
+    """Return the share that succeeded of what succeeded or went wrong."""
+    ended = counts(runs)
+    good, bad = ended.get("succeeded", 0), sum(ended.get(str(state), 0) for state in WENT_WRONG)
+    return round(good / (good + bad), 4) if good + bad else 1.0
 
 
 def usual(days: Mapping[int, Mapping[str, int]]) -> dict[str, float] | None:

@@ -478,9 +478,12 @@ def limit_words(queue: int, facts: Facts) -> str | None:
             has = row.most or "none"
             more = command("limits", "set", name, str(row.takes))
             return f"{slots} under {name}, which has {has}: {more} would give it enough{_moved(row)}"
-        return (
-            f"{slots} under {name}: {row.used} of {row.most} are taken, and {shows} says by whom{_moved(row)}"
-        )
+        saved = ""
+        if row.saved_for is not None:
+            whom = "what takes several at once" if row.is_saved_for_others else "it"
+            saved = f"; what is free is saved up for {whom}"
+        taken = f"{row.used} of {row.most} are taken"
+        return f"{slots} under {name}: {taken}, and {shows} says by whom{saved}{_moved(row)}"
     again_at = row.room.again_at
     when = "" if again_at is None else f": the next one may in {ago(again_at - row.now)}"
     if row.most == 0:

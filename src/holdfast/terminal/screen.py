@@ -21,8 +21,8 @@ from holdfast.terminal.wording import COLOURS, GLYPHS
 FILE_WIDTH = 200
 """How many columns a table has if the output is no terminal."""
 WORDS_WIDTH = 30
-"""The last column of the table of runs, which says what a run waits for, needs at least so many cells. If the terminal
-is too narrow for that, each run gets lines of its own."""
+"""The last column of the table of runs, which says what a run waits for, needs at least this many cells. If the
+terminal is too narrow for that, each run gets lines of its own."""
 HEADINGS = ("run", "workflow", "state", "started", "took")
 
 

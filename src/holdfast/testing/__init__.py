@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.testing.crashes import NotEnded
     from holdfast.testing.report import Boundary, Finding, Report, Untried
-    from holdfast.testing.sim import Call, Sim, SimRun
+    from holdfast.testing.sim import Call, Sim, SimRun, SimSchedule
 
-__all__ = ["Boundary", "Call", "Finding", "NotEnded", "Report", "Sim", "SimRun", "Untried"]
+__all__ = ["Boundary", "Call", "Finding", "NotEnded", "Report", "Sim", "SimRun", "SimSchedule", "Untried"]
 
 _PLACES = {"NotEnded": "crashes"} | dict.fromkeys(("Boundary", "Finding", "Report", "Untried"), "report")
 

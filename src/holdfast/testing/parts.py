@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from holdfast.workflow.reach import codes, enclosed, is_authored
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
 from holdfast.workflow.update import Update
@@ -45,7 +46,7 @@ def _parts(fn: Callable[..., Any], followed: int, seen: set[CodeType]) -> Iterat
                 or (isinstance(thing, Update) and attribute == "serve")
             ):
                 yield thing
-            elif isinstance(thing, FunctionType) and followed < FOLLOWED_MAX and _is_authored(thing):
+            elif isinstance(thing, FunctionType) and followed < FOLLOWED_MAX and is_authored(thing):
                 yield from _parts(thing, followed + 1, seen)
 
 
@@ -78,28 +79,3 @@ def _loads(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[Any, str]]:
                 continue
         yield was, ""
     yield here, ""
-
-
-def _is_authored(fn: FunctionType) -> bool:
-    """True if it is neither Python's function nor ours. Those name none of the author's steps."""
-    top = (fn.__module__ or "").partition(".")[0]
-    return top != "holdfast" and top not in sys.stdlib_module_names
-
-
-def enclosed(fn: FunctionType) -> dict[str, Any]:
-    """Return the variables of the surrounding functions that this function uses, with their values."""
-    found = {}
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:
-            pass  # the variable has no value yet: it is defined further down
-    return found
-
-
-def codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code, and that of all functions written inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from codes(constant)

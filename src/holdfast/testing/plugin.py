@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.testing.sim import Sim
+if TYPE_CHECKING:
+    from holdfast.testing.sim import Sim
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,5 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def sim(request: pytest.FixtureRequest) -> Iterator[Sim]:
     """Holdfast for this test alone: in memory, in one thread, in virtual time."""
+    from holdfast.testing.sim import Sim  # noqa: PLC0415  pytest loads this plugin also where nobody uses it
+
     with Sim(request.config.getoption("--sim-seed")) as made:
         yield made

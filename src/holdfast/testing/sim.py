@@ -9,6 +9,7 @@ def test_order(sim: Sim) -> None:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, Self, TypeVar
@@ -28,7 +29,7 @@ from holdfast.testing.parts import Part
 from holdfast.testing.report import Report
 from holdfast.testing.stage import Stage, StageAttempt
 from holdfast.testing.stand_ins import Play, StandIn, execute
-from holdfast.wire.answers import Ask, CalledBack
+from holdfast.wire.answers import Ask, CalledBack, Fire, Upcoming
 from holdfast.wire.events import EmittedEvent
 from holdfast.workflow.here import here_var
 from holdfast.workflow.options import UNSET, Unset
@@ -117,6 +118,28 @@ class SimRun(Generic[R]):
         raise NotEnded(
             f"{self.id} has not ended. {stage.why(self.id)}{f' In a test: {move}.' if move else ''}"
         )
+
+
+class SimSchedule:
+    """A schedule in a simulation. `sim.ask(lambda hf: hf.schedules.…)` does everything else with it."""
+
+    def __init__(self, sim: Sim, name: str) -> None:
+        self._sim, self.name = sim, name
+
+    def __repr__(self) -> str:
+        return f"<schedule {self.name}>"
+
+    def preview(self, count: int = 10) -> Sequence[Upcoming]:
+        """Return its next times, in its zone, and those that a calendar leaves out."""
+        return self._sim.ask(lambda hf: hf.schedules.preview(self.name, count))
+
+    def fires(self, limit: int = 20) -> Sequence[Fire]:
+        """Return what became of its times, the newest first."""
+        return self._sim.ask(lambda hf: hf.schedules.fires(self.name, limit))
+
+    def run(self, *, anyway: bool = False) -> Fire:
+        """Run it now, by its overlap policy; with `anyway`, whatever is open."""
+        return self._sim.ask(lambda hf: hf.schedules.run(self.name, anyway=anyway))
 
 
 class Sim:
@@ -300,10 +323,16 @@ class Sim:
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
         """Let virtual time pass. What comes due happens at its time."""
-        total = seconds + 60 * minutes + 3600 * hours + 86_400 * days
-        if not total > 0:
-            raise HoldfastError(f"advance() needs a time above 0, not {total:g} s")
-        self.stage.advance(total)
+        self.stage.advance(_total("advance", seconds, minutes, hours, days))
+
+    def down(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let virtual time pass while no process runs, as in an outage. What comes due meanwhile happens afterwards, late."""
+        self.stage.down(_total("down", seconds, minutes, hours, days))
+
+    def schedule(self, name: str) -> SimSchedule:
+        """Return a schedule of the loaded code, by its name. Raise UnknownSchedule if there is none."""
+        self.ask(lambda hf: hf.schedules.get(name))
+        return SimSchedule(self, name)
 
     # --- crashes ------------------------------------------------------------------------------------------------------
 
@@ -384,3 +413,10 @@ class Sim:
         other.__dict__.update(self.__dict__)
         other._settings = msgspec.structs.replace(self._settings, **changed)
         return other
+
+
+def _total(what: str, seconds: float, minutes: float, hours: float, days: float) -> float:
+    total = seconds + 60 * minutes + 3600 * hours + 86_400 * days
+    if not 0 < total < math.inf:
+        raise HoldfastError(f"{what}() needs a time above 0, not {total:g} s")
+    return total

@@ -423,11 +423,24 @@ class Stage:
         self._pass(end)
         self.run_until_idle(end)
 
-    def _pass(self, until: float) -> None:
-        """Let time pass until this time of the store's clock."""
+    def down(self, seconds: float) -> None:
+        """Let this much time pass without any process, and then let another one do what came due meanwhile."""
+        end = self.now + seconds
+        self.run_until_idle(self.now)
+        self._leave()
+        self.loop.now = self._changed_at = self._at(end)
+        self.run_until_idle(end)
+
+    def _at(self, until: float) -> float:
+        """Return the time of the loop at this time of the store's clock."""
         target = until - EPOCH
         while EPOCH + target < until:
             target += 1e-7  # rounding must not end before `until`: what is due then would not happen
+        return target
+
+    def _pass(self, until: float) -> None:
+        """Let time pass until this time of the store's clock."""
+        target = self._at(until)
         wait_s = target - self.loop.now
         if wait_s > SKIP_S:
             if not (wait_s > DOZE_S and self._doze(target)):
@@ -530,8 +543,8 @@ async def _steps(store: Store, run_id: str) -> list[StepRow]:
 
 
 class _OpenRuns:
-    """Knows the runs that have not ended. What has ended stays so. So only those that were open are read again, and those that
-    are newer: after a year there are thousands of others."""
+    """Knows the runs that have not ended. Only those that were open are read again, and those that are newer: after a year there
+    are thousands of others. What has ended stays so, except for the child of a run that is undone."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -549,6 +562,13 @@ class _OpenRuns:
         ids = {run.id for run in new}
         known = [await self._store.reads.run(run_id) for run_id in self._ids if run_id not in ids]
         found = new + [run for run in known if run is not None and run.state not in RUN_ENDED]
+        found_ids = {run.id for run in found}
+        for run in found:  # this grows while it is read: a child that is undone undoes its own
+            if run.state is RunState.UNDOING:
+                children = await self._store.reads.children(run.id)
+                again = [one for one in children if one.state in OPEN and one.id not in found_ids]
+                found_ids |= {one.id for one in again}
+                found += again
         self._ids, self._since = [run.id for run in found], now - BEHIND_S
         return found
 

@@ -16,8 +16,9 @@ from msgspec import inspect as described
 
 from holdfast.codec.forms import TAG, Variant, is_pydantic
 from holdfast.errors import HoldfastError
-from holdfast.testing.parts import FOLLOWED_MAX, codes, enclosed
+from holdfast.testing.parts import FOLLOWED_MAX
 from holdfast.workflow.here import Here
+from holdfast.workflow.reach import codes, enclosed
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 

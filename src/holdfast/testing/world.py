@@ -455,10 +455,8 @@ class _Memory:
     """A database in memory, with its clock and its connections.
 
     apsw keeps the prepared statements of the last 512 uses of a connection. A world uses more than that in a few virtual
-    seconds, and to compile a statement takes twenty times as long as to run it. So there are several connections for
-    reading, and each verb has one of them."""
-
-    READERS = 5
+    seconds, and to compile a statement takes twenty times as long as to run it. So each verb has a connection of its own
+    for reading, and emptying the database has one."""
 
     def __init__(self) -> None:
         self.time = _WorldTime()
@@ -468,21 +466,21 @@ class _Memory:
         self._connections.open_now()
         self.connection: Any = self._connections.writer
         schema.migrate(self.connection, self._connections.what)
-        self._of_verbs: dict[str, Any] = {}
-        self._readers: list[Any] = []
+        self._readers: dict[str, Any] = {}
+        self._emptying: Any = None
 
     def reader(self, verb: str) -> Any:
         """Return the connection on which this verb reads."""
-        found = self._of_verbs.get(verb)
+        found = self._readers.get(verb)
         if found is None:
-            at = len(self._of_verbs) % self.READERS
-            if at == len(self._readers):
-                self._readers.append(self._connections.reader())
-            found = self._of_verbs[verb] = self._readers[at]
+            found = self._readers[verb] = self._connections.reader()
         return found
 
     def empty(self) -> None:
-        connection, tables = self.connection, _tables(self.connection)
+        if self._emptying is None:
+            self._emptying = self._connections.reader()
+            self._emptying.pragma("query_only", 0)
+        connection, tables = self._emptying, _tables(self.connection)
         # To look into an empty table is twenty times as fast as to delete all its rows.
         looks = ", ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)  # noqa: S608  names from the schema itself
         used = connection.execute(f"SELECT {looks}").fetchall()[0]

@@ -22,7 +22,7 @@ from holdfast.timeline.picture import Bar, Density, Row, UndoPart
 from holdfast.timeline.places import Branch, Place, base_of, components
 
 HEADING_MIN = 3
-"""A branch with up to so many rows has no heading: its rows name it."""
+"""A branch with at most this many rows has no heading: its rows name it."""
 ROWS_MAX = 300
 """A run with more rows opens with its branches shut."""
 PAGE = 500

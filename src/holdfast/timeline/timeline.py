@@ -33,7 +33,7 @@ AHEAD_MAX = 1.0
 """What is foretold for later than this share of the time so far is not in the picture."""
 MARGIN = 0.06
 SCHEDULER_SHARE, SCHEDULER_S = 0.01, 0.1
-"""A wait for a scheduler that is shorter than this share of the whole, or than so many seconds, is not drawn."""
+"""A wait for a scheduler that is shorter than this share of the whole, or than this many seconds, is not drawn."""
 
 
 class Sources(NamedTuple):

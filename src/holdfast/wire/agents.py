@@ -20,7 +20,7 @@ SECRET_BYTES = 16
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Number = Annotated[int, Meta(ge=0, le=2_147_483_647)]
-"""What a store can have in a column of whole numbers."""
+"""A whole number, at most as large as a store can keep."""
 Ref = tuple[str, Number, Number]
 """(run, n, fence) of a step."""
 
@@ -100,7 +100,7 @@ class Claim(msgspec.Struct, kw_only=True):
     twins: Annotated[list[Ref], Meta(max_length=HAS_MAX)] = []
     """With `has`: all twins that it has. The others end."""
     suspects: Annotated[int, Meta(ge=0, le=1)] = 1
-    """0 if it executes a step now that may kill it: it gets no other such step then."""
+    """0 if it executes a step now that may kill it: then it gets no other such step."""
     gates: str = ""
     """The mark of the gates that it knows."""
 

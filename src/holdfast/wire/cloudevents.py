@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -27,7 +27,10 @@ JSON_TYPE = "application/json"
 SPEC = "1.0"
 BATCH_MAX = 1000
 EXTENSIONS_MAX = 50
+Sound = Callable[[bytes, str], None]
+"""Raises if JSON cannot be kept, with what it is."""
 _NAME = re.compile(r"[a-z0-9]{1,20}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _TEXT = re.compile(r"text/.*|.*[/+]xml\s*(;.*)?", re.IGNORECASE)
 
@@ -50,23 +53,25 @@ class CloudEvent(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self.extensions, order="sorted").decode() if self.extensions else None
 
 
-def read_structured(raw: bytes) -> list[CloudEvent]:
+def read_structured(raw: bytes, sound: Sound) -> list[CloudEvent]:
     """Return the one event in a body."""
-    return [_structured(_object(raw), "")]
+    sound(raw, "the body")
+    return [_structured(_object(raw), "", sound)]
 
 
-def read_batch(raw: bytes) -> list[CloudEvent]:
+def read_batch(raw: bytes, sound: Sound) -> list[CloudEvent]:
     """Return the events in a body."""
+    sound(raw, "the body")
     try:
         found = msgspec.json.decode(raw, type=list[dict[str, Raw]])
     except msgspec.DecodeError:
         raise InvalidInput("the body is not a list of events") from None
     if len(found) > BATCH_MAX:
         raise InvalidInput(f"{len(found):,} events are more than the {BATCH_MAX:,} that a batch may have")
-    return [_structured(one, f"/{i}/") for i, one in enumerate(found)]
+    return [_structured(one, f"/{i}/", sound) for i, one in enumerate(found)]
 
 
-def read_binary(headers: Mapping[str, str], body: bytes) -> list[CloudEvent]:
+def read_binary(headers: Mapping[str, str], body: bytes, sound: Sound) -> list[CloudEvent]:
     """Return the one event whose attributes are in headers (`ce-…`), and whose data is the body."""
     given: dict[str, Any] = {
         name.removeprefix("ce-"): _header(value, name)
@@ -76,7 +81,7 @@ def read_binary(headers: Mapping[str, str], body: bytes) -> list[CloudEvent]:
     kind = headers.get("content-type", "")
     if kind:
         given["datacontenttype"] = kind
-    return [_made(given, data_of(body, kind, "the body") if body else b"null", "ce-")]
+    return [_made(given, data_of(body, kind, "the body", sound) if body else b"null", "ce-")]
 
 
 def write(event: CloudEvent) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def _object(raw: bytes) -> dict[str, Raw]:
         raise InvalidInput("the body is not an event: give an object with its attributes") from None
 
 
-def _structured(members: dict[str, Raw], place: str) -> CloudEvent:
+def _structured(members: dict[str, Raw], place: str, sound: Sound) -> CloudEvent:
     given = {
         name: msgspec.json.decode(raw) for name, raw in members.items() if name not in {"data", "data_base64"}
     }
@@ -117,22 +122,14 @@ def _structured(members: dict[str, Raw], place: str) -> CloudEvent:
             whole = base64.b64decode(text, validate=True)
         except (TypeError, ValueError, binascii.Error):
             raise InvalidInput(f"{place}data_base64: it is not base64") from None
-        data = data_of(whole, kind, f"{place}data_base64")
+        data = data_of(whole, kind, f"{place}data_base64", sound)
     return _made(given, data, place)
 
 
-def is_json(kind: str) -> bool:
-    """True if this media type stands for JSON. What has none is JSON."""
-    return not kind or _JSON.fullmatch(kind) is not None
-
-
-def data_of(raw: bytes, kind: str, what: str) -> bytes:
-    """Return data as JSON."""
-    if is_json(kind):
-        try:
-            msgspec.json.decode(raw)
-        except (msgspec.DecodeError, RecursionError):
-            raise InvalidInput(f"{what}: it is not JSON") from None
+def data_of(raw: bytes, kind: str, what: str, sound: Sound) -> bytes:
+    """Return data as JSON. What has no media type is JSON."""
+    if not kind or _JSON.fullmatch(kind):
+        sound(raw, what)
         return raw
     if _TEXT.fullmatch(kind):
         try:
@@ -195,6 +192,8 @@ def _extension(name: str, value: object, place: str) -> str:
 
 
 def _header(value: str, name: str) -> str:
+    if quoted := _QUOTED.fullmatch(value):
+        value = re.sub(r"\\(.)", r"\1", quoted[1])
     try:
         return unquote_to_bytes(value).decode()
     except UnicodeDecodeError:

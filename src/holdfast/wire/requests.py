@@ -225,9 +225,12 @@ Verb = Literal["cancel", "hold", "release", "retry", "skip", "fork"]
 
 
 class Plan(Strict, rename={"start": "from"}):
-    """An act on many runs. The runs are chosen as by `GET /v1/runs`. Nothing happens to them until it is carried out."""
+    """An act on many runs. The runs are chosen as by `GET /v1/runs`, or named. Nothing happens to them until it is carried
+    out."""
 
     verb: Verb
+    runs: Annotated[list[Id], Meta(max_length=1000)] = []
+    """Exactly these runs."""
     state: list[Name] = []
     workflow: Name | None = None
     tags: Tags = {}

@@ -78,7 +78,7 @@ def ask(
     name: str = "ask",
 ) -> Any:
     """Ask people, in a workflow: `await ask("team:finance", "Ship it?", Approval, show=order)`. Return the answer, or
-    with `of` the answers of so many different people, each as `Answered`.
+    with `of` the answers of that many different people, each as `Answered`.
 
     `who` is `person:NAME` or `team:NAME`, or several. `type` makes the form, and each answer is checked by it. People see
     `show` with the question. Every `remind`, those who have not answered are notified again, and each `(after, who)` of

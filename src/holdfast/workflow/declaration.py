@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -32,6 +32,7 @@ from holdfast.store.occasions import write_composed
 from holdfast.store.origins import Offers, Source
 from holdfast.store.schedules import DeclaredSet
 from holdfast.workflow import registry
+from holdfast.workflow.reach import codes, is_authored, is_of, named_by
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step, step
 from holdfast.workflow.update import Update
@@ -246,8 +247,8 @@ def signals_of(workflow: Workflow[Any, Any]) -> TakenSignals:
         registry.edition(), registry.signals_made(), len(sys.modules)
     )
     reached = list(_named(workflow.fn))
-    named = _schemas_by_name(one for one in reached if _is(one, Signal))
-    served = _schemas_by_name(one for one in reached if _is(one, Update))
+    named = _schemas_by_name(one for one in reached if is_of(one, Signal))
+    served = _schemas_by_name(one for one in reached if is_of(one, Update))
     imports_more = _imports_more(workflow.fn)
     taken = TakenSignals({**application, **named}, sorted(named), made.open or imports_more)
     taken.gather = workflow.gather
@@ -255,7 +256,7 @@ def signals_of(workflow: Workflow[Any, Any]) -> TakenSignals:
     taken.updates = TakenUpdates({**updates, **served}, {}, sorted(served), updates_made.open or imports_more)
     taken.updates.replies = {
         **_reply_schemas(registry.updates),
-        **_reply_schemas(one for one in reached if _is(one, Update)),
+        **_reply_schemas(one for one in reached if is_of(one, Update)),
     }
     if len(msgspec.json.encode(taken)) > SIGNALS_MAX_BYTES:
         taken.updates.replies = {}
@@ -312,61 +313,27 @@ def _only_schemas(named: Iterable[tuple[str, Schema]]) -> dict[str, Schema]:
     }
 
 
-def _is(value: object, *kinds: type) -> bool:
-    """Like `isinstance`, but look at nothing but the type: a proxy, as web frameworks have them, may run code when it
-    is asked anything."""
-    return issubclass(type(value), kinds)
-
-
 def _named(fn: Any) -> Iterator[Any]:
     """Yield the signals and updates that a function names, and those that the functions it names do."""
     todo: list[Any] = [fn]
     seen: set[int] = set()
     while todo and len(seen) < REACH_MAX:
         one = todo.pop()
-        if _is(one, Signal, Update):
+        if is_of(one, Signal, Update):
             yield one
-        elif _is(one, FunctionType) and id(one.__code__) not in seen and not _is_foreign(one):
+        elif is_of(one, FunctionType) and id(one.__code__) not in seen and is_authored(one):
             seen.add(id(one.__code__))
-            todo += _values(one)
+            todo += named_by(one)
         elif type(one) in (dict, list, tuple, set, frozenset):
             inside = one.values() if type(one) is dict else one
-            todo += [value for value in inside if _is(value, Signal, Update, FunctionType)]
-
-
-def _values(fn: FunctionType) -> list[Any]:
-    """Return the objects that the names in a function's code mean: globals, closure variables, and attributes of the
-    modules and classes among these."""
-    names = {name for code in _codes(fn.__code__) for name in (*code.co_names, *code.co_freevars)}
-    found = [fn.__globals__[name] for name in names if name in fn.__globals__]
-    for cell in fn.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:
-            pass  # defined further down
-    for owner in [one for one in found if _is(one, ModuleType, type)]:
-        inside = vars(owner)
-        found += [inside[name] for name in names if name in inside]
-    return [one.__func__ if _is(one, staticmethod, classmethod, MethodType) else one for one in found]
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _codes(const)
-
-
-def _is_foreign(fn: FunctionType) -> bool:
-    top = (fn.__module__ or "").partition(".")[0]
-    return top == "holdfast" or top in sys.stdlib_module_names
+            todo += [value for value in inside if is_of(value, Signal, Update, FunctionType)]
 
 
 def _imports_more(fn: FunctionType | Any) -> bool:
     """True if the workflow imports a module when it runs that is not loaded yet: it may bring signals."""
     return any(
         op.opname == "IMPORT_NAME" and op.argval and op.argval not in sys.modules
-        for code in _codes(fn.__code__)
+        for code in codes(fn.__code__)
         for op in dis.get_instructions(code)
     )
 
@@ -402,9 +369,9 @@ def _made_signals(kind: type, edition: int, modules: int) -> MadeSignals:
         values = list(inside.values())
         if not any(id(value) in ours for value in values):
             continue
-        aliases = {name for name, value in inside.items() if _is(value, type) and kind in value.__mro__}
+        aliases = {name for name, value in inside.items() if is_of(value, type) and kind in value.__mro__}
         for fn in _functions(values, inside):
-            for code in _codes(fn.__code__):
+            for code in codes(fn.__code__):
                 if kind.__name__ in code.co_names or aliases & set(code.co_names):
                     made = _made_names(code, aliases | {kind.__name__})
                     is_open |= None in made
@@ -416,17 +383,17 @@ def _functions(values: list[Any], inside: dict[str, Any]) -> Iterator[FunctionTy
     """Yield the functions that are written in a module, including its methods, steps and workflows."""
     for value in values:
         found = [value]
-        if _is(value, type) and value.__module__ == inside.get("__name__"):
+        if is_of(value, type) and value.__module__ == inside.get("__name__"):
             found = list(vars(value).values())
         for one in found:
             fn = one
-            if _is(one, Step, Workflow):
+            if is_of(one, Step, Workflow):
                 fn = one.fn
-            elif _is(one, staticmethod, classmethod):
+            elif is_of(one, staticmethod, classmethod):
                 fn = one.__func__
-            elif _is(one, property):
+            elif is_of(one, property):
                 fn = one.fget
-            if _is(fn, FunctionType) and fn.__globals__ is inside:
+            if is_of(fn, FunctionType) and fn.__globals__ is inside:
                 yield fn
 
 

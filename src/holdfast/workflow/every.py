@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 from holdfast import codec
+from holdfast.codec.secret import demand_no_secret
 from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.model import DEFAULT_NAMESPACE, NewSchedule
 from holdfast.programs import MAIN, module_name
@@ -29,6 +30,7 @@ from holdfast.workflow.workflow import Workflow
 P = ParamSpec("P")
 R = TypeVar("R")
 
+ARGUMENTS = "the arguments of a schedule"
 NAME_MAX_CHARS = 150
 """A run's id is the schedule's name and the time, and may have 200 characters."""
 
@@ -108,11 +110,11 @@ def every(  # noqa: PLR0913  each is a word that an author may want to write
     `shift` moves a time to the `next` or `previous` day that is kept. `start`, `end` and `count` bound it.
 
     `overlap` says what happens to a time that comes while a run of the schedule is open: `skip`, `buffer_one`,
-    `buffer_all`, `cancel_other` or `allow`. `missed` says which of the times are made up for that came while nothing
-    ran, within the last `window`: `skip` none, `once` the newest, a number so many of the newest. `jitter` delays each
-    start by up to so many seconds. `pause_after=3` pauses the schedule when so many runs in a row did not succeed.
-    `due="06:00"` promises that each run ends by then, in the zone of the schedule: a run that is late raises an alert. A span is
-    said of the workflow: `every("@daily")(nightly.using(due=timedelta(hours=2)))`.
+    `buffer_all`, `cancel_other` or `allow`. `missed` says which of the times that came while nothing ran are made up
+    for, within the last `window`: `skip` none, `once` the newest, a number that many of the newest. `jitter` delays
+    each start by up to that many seconds. `pause_after=3` pauses the schedule when three runs in a row did not succeed.
+    `due="06:00"` promises that each run ends by then, in the zone of the schedule: a run that is late raises an alert.
+    A span is said of the workflow: `every("@daily")(nightly.using(due=timedelta(hours=2)))`.
     """
     place = line_place(sys._getframe(1))
     try:
@@ -200,6 +202,7 @@ def new_schedule(
     """Return a schedule that starts a workflow with these arguments. Raise InvalidInput if they do not fit."""
     workflow.demand_at_once("a schedule says when its runs begin")
     raw, _ = workflow.shape.checked(args, kwargs)
+    demand_no_secret(raw, ARGUMENTS)
     plan = promised(plan, workflow)
     return NewSchedule(
         name,

@@ -64,7 +64,7 @@ def gather_of(
     parameter = batch.items or _only_list(fn, parameters, what)
     if parameter not in parameters:
         raise DefinitionError(f"{what}: batch: it has no parameter `{parameter}`")
-    if parameter in named:
+    if parameter in {one.partition(".")[0] for one in named}:
         raise DefinitionError(f"{what}: batch: `{parameter}` has the items, so it cannot be in the key")
     for name in parameters:
         if name not in {parameter, *named}:
@@ -105,16 +105,16 @@ def _template(key: object, what: str) -> str:
     except ValueError as wrong:
         raise DefinitionError(f"{what}: {text!r} is no key: {wrong}") from None
     for _, name, spec, conversion in parts:
-        if name is not None and (not name.isidentifier() or spec or conversion):
+        if name is not None and (spec or conversion or not all(map(str.isidentifier, name.split(".")))):
             raise DefinitionError(
-                f"{what}: {{{name}}} in the key {text!r} must be the name of a parameter, and nothing else"
+                f"{what}: {{{name}}} in the key {text!r} must be the name of a parameter, or lead into one by dots"
             )
     return text
 
 
 def _demand_known(key: str, parameters: typing.Mapping[str, inspect.Parameter], what: str) -> set[str]:
     named = {name for _, name, _, _ in string.Formatter().parse(key) if name is not None}
-    for name in sorted(named):
+    for name in sorted(one.partition(".")[0] for one in named):
         if name not in parameters:
             takes = ", ".join(f"`{one}`" for one in parameters) or "no parameters"
             raise DefinitionError(

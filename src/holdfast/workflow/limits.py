@@ -21,6 +21,8 @@ OURS = ("namespace", "fair")
 Full: TypeAlias = Literal["wait", "skip", "replace", "refuse"]
 """What becomes of a run that is started while its limit has no room."""
 SHORTENED_CHARS = 150
+KNOWN_MAX = 10_000
+"""For how many fair keys the keys of limits are remembered. They are filled in again for the others."""
 
 
 class Limit(NamedTuple):
@@ -61,6 +63,8 @@ class Limits(NamedTuple):
     rates: tuple[tuple[Rate, float], ...]
     defaults: dict[str, Any]
     """The defaults of the arguments: a recorded input may lack them."""
+    known: dict[tuple[str, str | None], tuple[LimitKey, ...]] | None = None
+    """What was filled in before, by namespace and fair key. None if a key names an argument."""
 
     @property
     def full(self) -> Full:
@@ -70,6 +74,16 @@ class Limits(NamedTuple):
 
     def filled(self, namespace: str, fair: str | None, raw: bytes | None) -> tuple[LimitKey, ...]:
         """Return these limits with their keys filled in, from a recorded input."""
+        if self.known is None:
+            return self._filled(namespace, fair, raw)
+        found = self.known.get((namespace, fair))
+        if found is None:
+            if len(self.known) >= KNOWN_MAX:
+                self.known.clear()
+            found = self.known[namespace, fair] = self._filled(namespace, fair, None)
+        return found
+
+    def _filled(self, namespace: str, fair: str | None, raw: bytes | None) -> tuple[LimitKey, ...]:
         given: Mapping[str, Any] = {}
         if raw is not None:
             read = msgspec.json.decode(raw)
@@ -122,7 +136,13 @@ def limits_of(value: object, fn: Any, what: str, *, of_runs: bool) -> Limits | N
         if parameter.default is not inspect.Parameter.empty
     }
     per = [(one, seconds(one.per, f"{what}: per") or 1.0) for one in rates]
-    return Limits(tuple(limits), tuple(per), defaults)
+    names_arguments = any(parameters.keys() & _named(one.key) for one in found)
+    return Limits(tuple(limits), tuple(per), defaults, None if names_arguments else {})
+
+
+def _named(key: str) -> set[str]:
+    """Return what a key names."""
+    return {name for _, name, _, _ in string.Formatter().parse(key) if name is not None}
 
 
 def _parameters(fn: Any) -> dict[str, inspect.Parameter]:

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.workflow.markers import asked_in
+from holdfast.workflow.reach import codes
 
 _MISSING = object()
 _IO_MODULES = {
@@ -125,9 +126,7 @@ def forgotten(fn: Callable[..., Any]) -> list[tuple[int, str]]:
 
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False))
     found: list[tuple[int, str]] = []
-    codes = [fn.__code__]
-    for code in codes:
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    for code in codes(fn.__code__):
         ours: dict[tuple[int | None, int | None], str] = {}
         last: dis.Instruction | None = None
         for op in dis.get_instructions(code):

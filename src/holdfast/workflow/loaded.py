@@ -11,6 +11,18 @@ from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 
 
+def stored_steps(steps: Mapping[str, Step[Any, Any]], namespaces: Namespaces) -> Mapping[str, Step[Any, Any]]:
+    """Return steps by stored names. In `default`, these are their own names, and nothing stands between."""
+    return steps if namespaces.only == DEFAULT_NAMESPACE else StoredSteps(steps, namespaces)
+
+
+def stored_workflows(
+    workflows: Mapping[tuple[str, str], Workflow[Any, Any]], namespaces: Namespaces
+) -> Mapping[tuple[str, str], Workflow[Any, Any]]:
+    """Return workflows by stored name and version."""
+    return workflows if namespaces.only == DEFAULT_NAMESPACE else StoredWorkflows(workflows, namespaces)
+
+
 class StoredSteps(Mapping[str, Step[Any, Any]]):
     """Steps by stored names. Their own names and those of their dependencies are stored ones, too."""
 

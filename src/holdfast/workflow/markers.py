@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dis
-import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from holdfast.decider.loop import running
 from holdfast.errors import WorkflowError
 from holdfast.workflow import options
 from holdfast.workflow.here import is_in_step
+from holdfast.workflow.reach import codes, is_authored, named_by
 
 REACH_MAX = 500
 """How many functions are searched for the markers that a workflow asks for."""
@@ -46,16 +46,16 @@ def markers_of(fn: Callable[..., Any]) -> set[str]:
     todo: list[Any] = [fn]
     while todo and len(seen) < REACH_MAX:
         one = todo.pop()
-        if type(one) is FunctionType and id(one.__code__) not in seen and _is_authored(one):
+        if type(one) is FunctionType and id(one.__code__) not in seen and is_authored(one):
             seen.add(id(one.__code__))
             found |= {name for _, name in asked_in(one) if name is not None}
-            todo += _named_in(one)
+            todo += named_by(one)
     return found
 
 
 def asked_in(fn: FunctionType) -> Iterator[tuple[int, str | None]]:
     """Yield (line, name) of each marker that this function itself asks for. The name is None if it is no constant."""
-    for code in _codes(fn.__code__):
+    for code in codes(fn.__code__):
         line = code.co_firstlineno
         ops = [op for op in dis.get_instructions(code) if not _is_between(op)]
         for op, name, call in zip(ops, ops[1:], ops[2:], strict=False):
@@ -77,29 +77,3 @@ def _loads_patched(op: dis.Instruction, fn: FunctionType) -> bool:
         return fn.__globals__.get(op.argval) is patched
     # An attribute of the module `holdfast`, or a name that the function itself imports.
     return op.opname.startswith("LOAD_") and op.argval == patched.__name__
-
-
-def _named_in(fn: FunctionType) -> list[Any]:
-    """Return what the names in a function's code mean, as far as this can be seen without running anything."""
-    names = {name for code in _codes(fn.__code__) for name in (*code.co_names, *code.co_freevars)}
-    found = [fn.__globals__[name] for name in names if name in fn.__globals__]
-    for cell in fn.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:
-            pass  # defined further down
-    for module in [one for one in found if type(one) is ModuleType]:
-        found += [vars(module)[name] for name in names if name in vars(module)]
-    return found
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _is_authored(fn: FunctionType) -> bool:
-    top = (fn.__module__ or "").partition(".")[0]
-    return top != "holdfast" and top not in sys.stdlib_module_names

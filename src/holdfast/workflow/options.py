@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Coroutine, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import CO_NEWLOCALS, isfunction
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar, get_args
@@ -33,6 +33,8 @@ those."""
 
 INT_MAX = 2**31 - 1
 """The largest integer that both stores can keep."""
+LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+"""The latest time that can be meant. The calendar ends with the year 9999."""
 
 
 class Unset:
@@ -64,17 +66,24 @@ def patience(value: Seconds | None, what: str) -> float | None:
     return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, what)
 
 
+def in_calendar(at: float, what: str) -> float:
+    """Return the time, if what follows it has a date, too."""
+    if at > LATEST:
+        raise DefinitionError(f"{what}: it is too far ahead: give a time before the year 9000")
+    return at
+
+
 def instant(value: object, what: str) -> float:
     """Return a time, as seconds since the epoch. It must say in which zone it is, because code runs on several hosts."""
     if not isinstance(value, datetime):
         raise DefinitionError(f"{what}: expected a datetime, not {value!r}")
     if value.utcoffset() is None:
         raise DefinitionError(f"{what}: {value} has no time zone: write datetime(…, tzinfo=UTC)")
-    return value.timestamp()
+    return in_calendar(value.timestamp(), what)
 
 
 def begin(begin_in: object, begin_at: object, what: str) -> tuple[float | None, float | None]:
-    """Return when a run may begin: in so many seconds, or at this time, or neither."""
+    """Return when a run may begin: in this many seconds, or at this time, or neither."""
     if begin_in is not None and begin_at is not None:
         raise DefinitionError(f"{what}: give begin_in or begin_at, not both")
     found: Any = begin_in
@@ -85,7 +94,7 @@ def begin(begin_in: object, begin_at: object, what: str) -> tuple[float | None, 
 
 
 def due(span: object, at: object, what: str) -> tuple[float | None, float | None]:
-    """Return when a run is due: within so many seconds, or at this time, or neither."""
+    """Return when a run is due: within this many seconds, or at this time, or neither."""
     if span is not None and at is not None:
         raise DefinitionError(f"{what}: give due or due_at, not both")
     found: Any = span
@@ -133,7 +142,7 @@ def labels(value: Iterable[str], what: str, word: str = "labels") -> tuple[str, 
         raise DefinitionError(f"{what}: expected a list of labels: write {word}=[{value!r}]")
     if not isinstance(value, Iterable):
         raise DefinitionError(f"{what}: expected a list of labels, not {value!r}")
-    return tuple(text(label, what) for label in value)
+    return tuple(text(label, f"{what}: a label") for label in value)
 
 
 def text(value: object, what: str) -> str:

@@ -36,7 +36,7 @@ WITHIN_MAX_S = 366 * 86_400.0
 
 
 class Several(NamedTuple):
-    """So many events of a type. See `several`."""
+    """Several events of a type: how many are needed. See `several`."""
 
     type: str
     many: int
@@ -54,7 +54,8 @@ Given: TypeAlias = str | Every | Several | Needed
 
 
 def several(type: str, count: int) -> Several:
-    """So many events of a type, with different ids: `several("positions.published", 3)`. The argument has a list of their data."""
+    """This many events of a type, with different ids: `several("positions.published", 3)`. The argument has a list of
+    their data."""
     place = line_place(sys._getframe(1))
     what = f"{place}: several({type!r}, …)"
     if not 1 <= options.whole_number(count, what) <= COUNT_MAX:

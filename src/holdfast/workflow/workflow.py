@@ -83,10 +83,9 @@ class Workflow(Mappable, Generic[P, R]):
             from holdfast.workflow.gather import gather_of  # noqa: PLC0415  few programs need it
 
             self.gather = gather_of(fn, debounce, batch, self.name)
-        if self.gather is not None and self.on:
+        if self.gather is not None and self.on and self.gather.parameter not in {"", self.event_parameter}:
             raise DefinitionError(
-                f"{self.name}: debounce= and batch= do not gather what events start: leave out on=, and start its runs from a "
-                "workflow that has it"
+                f"{self.name}: an event gives a batch one item, so `{self.gather.parameter}` must be the first parameter"
             )
         if self.gather is not None and self.limits is not None and self.limits.full != "wait":
             raise DefinitionError(

@@ -140,6 +140,8 @@ class Acts(Runs):
     @precondition(lambda self: self.spec.runs)
     @rule(data=st.data(), limit=st.sampled_from((1, ALL)))
     def list_meant_runs(self, data: st.DataObject, limit: int) -> None:
-        where = RunFilter(limit=limit, prefix=data.draw(st.sampled_from((None, "r", *self._runs()))))
+        ids = tuple(data.draw(st.lists(st.sampled_from(("none", *self._runs())), max_size=3, unique=True)))
+        prefix = data.draw(st.sampled_from((None, "r", *self._runs())))
+        where = RunFilter(limit=limit, prefix=None if ids else prefix, ids=ids)
         after = data.draw(st.sampled_from(("", *self._runs())))
         self._alike("meant_runs", lambda s: s.store.acts.meant_runs(where, after))

@@ -44,6 +44,7 @@ class Reads(Asking):
         where.namespace = data.draw(st.sampled_from((None, "default", "other")))
         where.error = data.draw(st.sampled_from((None, "E", "shop.E", "x")))
         where.prefix = data.draw(st.sampled_from((None, "r", "run", "zz", *self._runs())))
+        where.is_oldest_first = data.draw(st.booleans())
         self._alike("runs", lambda s: s.store.reads.runs(where))
         self._alike("ended_runs", lambda s: s.store.reads.ended_runs(some), ordered=False)
         self._alike("unknown_runs", lambda s: s.store.reads.unknown_runs(some), ordered=False)

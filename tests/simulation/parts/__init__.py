@@ -12,7 +12,9 @@ from random import Random
 from typing import Any
 
 from tests.simulation.parts.acts import Acts
+from tests.simulation.parts.budgets import Budgets
 from tests.simulation.parts.callbacks import Callbacks
+from tests.simulation.parts.calm import Calm
 from tests.simulation.parts.deadlines import Deadlines
 from tests.simulation.parts.deploys import Deploys
 from tests.simulation.parts.door import Door
@@ -47,6 +49,10 @@ SHARE = 0.12
 """The share of the seeds that play them. The other seeds stay as many and as fast as they are."""
 ALONE = 0.12
 """How often the walls keep other parts away."""
+DISTURBING = frozenset(
+    {"stops", "hearts", "threads", "hangs", "retention", "door", "walls", "halves", "deploys", "transactions"}
+)
+"""Parts in which something goes wrong by itself, or begins where Holdfast does not hear of it. A calm seed plays none."""
 SCOPES = ("workflow", "step", "dependency", "namespace", "all")
 NAMESPACES = ("default", "umbrella")
 """Namespaces that are held. All runs of these seeds are in the first one."""
@@ -84,6 +90,8 @@ KINDS: tuple[type[Part], ...] = (
     Repairs,
     Callbacks,
     Occasions,
+    Budgets,
+    Calm,
 )
 """The parts that have a module of their own."""
 
@@ -142,6 +150,8 @@ class Parts:
                 others = [part.name for part in self.more if part.name not in (alone, Walls.name)]
                 if others or self.families:
                     self.more = [part for part in self.more if part.name != alone]
+            if self.plays(Calm.name):
+                self.more = [part for part in self.more if part.name not in DISTURBING]
         if [part.name for part in self.more] == ["acts"] or self.plays("repairs"):
             self.retries = True  # so that there is something that an act can retry, and that is mended
         if self.plays("retention"):

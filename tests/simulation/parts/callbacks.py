@@ -19,6 +19,7 @@ from holdfast.policy import Retry
 from holdfast.store import retries
 from tests.simulation import program
 from tests.simulation.mutants import code, mutant, sql
+from tests.simulation.nodes import carried_out
 from tests.simulation.parts.part import Part
 
 if TYPE_CHECKING:
@@ -201,11 +202,11 @@ async def _answered(run_id: str, value: int, process: Process) -> str | None:
 
 
 async def _cancelled(run_id: str, process: Process) -> Any:
-    return await process.store.operators.cancel_run(run_id, "sim", "no more")
+    return await carried_out(process, process.store.operators.cancel_run(run_id, "sim", "no more"))
 
 
 async def _retried(run_id: str, process: Process) -> Any:
-    return await process.store.operators.retry_run(run_id, "sim")
+    return await carried_out(process, process.store.operators.retry_run(run_id, "sim"))
 
 
 @mutant("the time of a callback begins when its request has been made", within=60, part="callbacks")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -18,6 +18,7 @@ from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, make, namespaces
 from holdfast.errors import HoldfastError
 from holdfast.http import agents as door_agents
 from holdfast.http.doorway import Doorway
+from holdfast.http.watch import Open
 from holdfast.model import DEFAULT_NAMESPACE
 from holdfast.namespaces import Namespaces, namespace_of, stored
 from holdfast.node import Node
@@ -602,18 +603,24 @@ def turns_are_not_raised(stack: ExitStack) -> None:
 
 @mutant("a stream renews no lease", within=30, part="door")
 def streams_renew_leases(stack: ExitStack) -> None:
-    real = door_agents._is_still
+    real = Doorway.stream
 
-    def is_still(call: Any) -> Any:
-        check = real(call)
+    def stream(self: Doorway, agent: str, watched: Any) -> Any:
+        @contextmanager
+        def renewing() -> Iterator[Open]:
+            with watched() as opened:
+                pause = opened.pause
 
-        async def renew() -> bool:
-            await call.server.hf.store.nodes.renew(call.id("agent"), 2.0)
-            return bool(await check())
+                async def renew(seconds: float) -> None:
+                    await pause(seconds)
+                    await self._hf.store.nodes.renew(agent, 2.0)
 
-        return renew
+                opened.pause = renew
+                yield opened
 
-    code(stack, door_agents, "_is_still", is_still)
+        return real(self, agent, renewing)
+
+    code(stack, Doorway, "stream", stream)
 
 
 @mutant("the end of a stream only shortens a lease", within=60, part="door")

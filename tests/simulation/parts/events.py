@@ -166,12 +166,12 @@ async def _emitted(process: Process, event: CloudEvent) -> Any:
 def every_event_is_new(stack: ExitStack) -> None:
     real, numbers = storing.emit, itertools.count()
 
-    async def emit(session: Any, arrivals: Any, actor: str) -> Any:
+    async def emit(session: Any, arrivals: Any, *known: Any) -> Any:
         others = [
             one._replace(event=structs.replace(one.event, id=f"{one.event.id}/{next(numbers)}"))
             for one in arrivals
         ]
-        return await real(session, others, actor)
+        return await real(session, others, *known)
 
     code(stack, storing, "emit", emit)
 

@@ -16,6 +16,7 @@ from holdfast.store import forks
 from holdfast.store.forks import ForkRequest
 from tests.simulation import program
 from tests.simulation.mutants import code, mutant, sql
+from tests.simulation.nodes import carried_out
 from tests.simulation.parts.part import Part
 
 if TYPE_CHECKING:
@@ -239,6 +240,9 @@ class Forks(Part):
                     yield f"G2 run {fork_id} succeeded, but had to fail: {plan}"
                 continue
             result = json.loads(json.loads(run.output or b"null"))
+            if edited and "late" in json.dumps(result):
+                # The code gave up a part, so another step may have asked under a key whose result was set.
+                expected = _with_set_results(result, expected)
             if not program.matches(result, expected):
                 yield f"G2 the fork {fork_id} returned {result}, not {expected}"
             if edited and str(EDITED)[:1] in json.dumps(result):
@@ -271,7 +275,14 @@ def _edited(plan: Any, tag: int) -> Any:
 
 
 async def _forked(run_id: str, request: ForkRequest, process: Process) -> Any:
-    return await process.store.operators.fork_run(run_id, request, "sim")
+    return await carried_out(process, process.store.operators.fork_run(run_id, request, "sim"))
+
+
+def _with_set_results(result: Any, expected: Any) -> Any:
+    """Return what is expected, but for the places where the fork returned a result that was set."""
+    if isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected):
+        return [_with_set_results(*pair) for pair in zip(result, expected, strict=True)]
+    return program.ANY if isinstance(result, int) and result > EDITED else expected
 
 
 @mutant("a fork never undoes what it kept", within=100, part="forks")

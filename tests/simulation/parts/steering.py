@@ -15,6 +15,7 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO, UNDO_PREFIX, undone_key
 from holdfast.testing.world import Process
 from tests.simulation.mutants import code, mutant, sql
+from tests.simulation.nodes import carried_out
 from tests.simulation.parts.part import Part
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Steering(Part):
 
 
 async def _steered(run_id: str, act: str, n: int | None, process: Process) -> Any:
-    return await process.store.operators.steer_undo(run_id, act, n, "sim", "steered")
+    return await carried_out(process, process.store.operators.steer_undo(run_id, act, n, "sim", "steered"))
 
 
 @mutant("a run that is abandoned ends", within=100, part="steering")

@@ -22,6 +22,7 @@ from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 from tests.simulation import program
 from tests.simulation.mutants import code, mutant
+from tests.simulation.nodes import carried_out
 from tests.simulation.parts.part import Part
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class Walls(Part):
         while run_id not in simulation.accepted:  # noqa: ASYNC110  in virtual time, polling costs nothing
             await asyncio.sleep(0.3)
         signal = NewSignal(run_id, "note", key, json.dumps(key).encode())
-        await simulation.asked(lambda process: process.store.operators.send_signal(signal))
+        await simulation.asked(
+            lambda process: carried_out(process, process.store.operators.send_signal(signal))
+        )
 
     async def _hold(self, simulation: Simulation, namespace: str) -> None:
         await asyncio.sleep(self.dice.random() * 2)

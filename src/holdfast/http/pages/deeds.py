@@ -3,6 +3,7 @@ role is demanded, and the same function does it. `GET /do/…` says what would h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -14,11 +15,13 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.http.call import Call, Given, Route
+from holdfast.http.pages import words
 from holdfast.http.pages.page import API, Page
 from holdfast.http.reader import read_body
 from holdfast.http.refusals import Refusal
 from holdfast.model import RunState
-from holdfast.wire import answers
+from holdfast.wire import answers, requests
+from holdfast.wire.hooks import HookMade
 from holdfast.wire.paths import id_of, path_of
 from holdfast.wire.triggers import Occasion
 
@@ -41,7 +44,7 @@ class Field(NamedTuple):
     name: str
     label: str
     kind: str = "text"
-    """text, area, json, check, number, choice, or yes: a check that says so if it is not set."""
+    """text, area, json, check, number, choice, runs: those that were selected, or yes: a check that says so if it is not set."""
     hint: str = ""
     value: str = ""
     choices: tuple[str, ...] = ()
@@ -81,6 +84,8 @@ class Deed(NamedTuple):
     """Returns the fields with what is known about them."""
     preview: Callable[[Page], Awaitable[list[Change]]] | None = None
     """Says what would happen, in words and numbers."""
+    rehearse: Callable[[Page, Any], Awaitable[tuple[str, list[Change]]]] | None = None
+    """Says by what was typed what would happen, and what the button that does it says. Nothing is done before that was shown."""
 
     @property
     def route(self) -> Route:
@@ -175,17 +180,61 @@ async def _dropped(page: Page) -> list[Change]:
     ]
 
 
-def _secret(page: Page, given: Given) -> Given:
-    return page.plain("secret.html", title="A new token", here="tokens", made=given.body)
+async def _filled_back(page: Page, body: requests.NewBackfill) -> tuple[str, list[Change]]:
+    """What a backfill would do with its times."""
+    asked = msgspec.structs.replace(body, dry_run=True)
+    found: answers.BackfillAnswer = await page.ask(f"POST {S}/backfills", body=asked)
+    runs = [one for one in found.times if one.run is not None]
+    left = [one for one in found.times if one.run is None]
+    changes = [
+        Change(len(runs), "runs start:", [one.run or "" for one in runs[:SAMPLE]]),
+        Change(
+            len(left),
+            "times are left alone, because they have run:",
+            [words.iso(one.at) for one in left[:SAMPLE]],
+        ),
+    ]
+    return f"Start {words.plural(len(runs), 'run')}", [
+        one for one in changes if one.count or one is changes[0]
+    ]
 
 
-R, Q, B, S, T, W = (
+async def _planned(page: Page) -> list[Change]:
+    """What the plan of an act says."""
+    one: answers.Act = await page.ask("GET /v1/acts/{act}")
+    return msgspec.convert(json.loads(bytes(one.preview)).get("changes", []), list[Change])
+
+
+def _token(page: Page, given: Given) -> Given:
+    return _secret(page, f"The token {given.body.token.name}", given.body.secret, "/tokens")
+
+
+def _hook(page: Page, given: Given) -> Given:
+    made: HookMade = given.body
+    return _secret(page, f"The hook {made.hook.name}", made.secret, "/events", made.hook.path)
+
+
+def _secret(page: Page, title: str, secret: str, back: str, address: str = "") -> Given:
+    """Show a secret once: in the dialog, or as a page."""
+    is_dialog = page.call.headers.get("hx-request") == "true"
+    shown = page.plain(
+        "secret-part.html" if is_dialog else "secret.html",
+        title=title,
+        secret=secret,
+        address=address,
+        back=page.url(back),
+    )
+    return shown._replace(headers={"HX-Retarget": "#dialog"}) if is_dialog else shown
+
+
+R, Q, B, S, T, W, H = (
     "/v1/runs/{run}",
     "/v1/quarantine/{fingerprint}",
     "/v1/breakers/{name}",
     "/v1/schedules/{schedule}",
     "/v1/tokens/{token}",
     "/v1/occasions/{occasion}",
+    "/v1/hooks/{hook}",
 )
 ROLES = ("viewer", "starter", "operator", "answerer", "agent", "admin")
 
@@ -193,7 +242,7 @@ ROLES = ("viewer", "starter", "operator", "answerer", "agent", "admin")
 DEEDS: tuple[Deed, ...] = (
     Deed(f"{R}/cancel", "Cancel {run}?", "Its code gets CancelledError where it waits, its running steps are cancelled, what "
          "it did is undone, newest first, and it ends cancelled.", "Cancel 1 run", "holdfast cancel {run}", "/runs/{run}",
-         (NOTE, Field("force", "Force", "check", "also stop a run that is undoing; ask again one whose code went on")),
+         (NOTE, Field("force", "Force", "check", "also stop a run that is undoing, and ask again a run whose code went on")),
          is_grave=True, preview=_cancelled),
     Deed(f"{R}/hold", "Hold {run}?", "Steps that run now may finish, and are recorded. Nothing else of it begins until it is "
          "released.", "Hold 1 run", "holdfast hold {run}", "/runs/{run}"),
@@ -276,7 +325,7 @@ DEEDS: tuple[Deed, ...] = (
          (Field("from", "From", hint="2026-11-01, or 2026-11-01T02:00Z", is_required=True),
           Field("to", "To", is_required=True), Field("most", "At once", "number", "how many of its runs may be open", "3"),
           Field("again", "Again", "choice", "times that have run before", choices=("none", "failed", "all")),
-          Field("newest_first", "Newest first", "check"), NOTE), is_grave=True),
+          Field("newest_first", "Newest first", "check"), NOTE), is_grave=True, rehearse=_filled_back),
     Deed(f"{S}/backfills/{{backfill}}/stop", "Stop this backfill?", "It starts no further run. Its open runs go on.", "Stop it",
          "holdfast schedules stop {schedule} {backfill}", "/schedules/{schedule}", ()),
     Deed(f"{W}/start", "Start {occasion} now?", "Its run starts with what has arrived. What comes later is late, and no run gets it.",
@@ -290,6 +339,17 @@ DEEDS: tuple[Deed, ...] = (
     Deed("/v1/fair", "Set the weight of a fair key", "While several keys wait, this many of its steps begin for each one of a "
          "key with the weight 1. It counts for whatever begins next.", "Set it", "holdfast fair set KEY N", "/limits",
          (Field("key", "Fair key", is_required=True), Field("weight", "Weight", "number", "1 to 100", "1", is_required=True), NOTE)),
+    Deed("/v1/hooks", "Make a hook", "Webhooks of one sender come in there. Each whose signature is good becomes an event, whose type "
+         "begins with the hook's name. The secret is shown once.", "Make it", "holdfast hooks create NAME --scheme SCHEME", "/events",
+         (Field("name", "Name", hint="small letters, digits, - or _", is_required=True), Field("scheme", "Signed as", "choice",
+          choices=("standard", "github", "stripe", "hmac")), Field("secret", "Secret", hint="the sender's; empty: one is made"),
+          Field("header", "Header", hint="of hmac: the one that has the signature; empty: X-Signature")), after=_hook),
+    Deed(f"{H}/rotate", "Give {hook} another secret?", "The old secret works on for the grace time, so that the sender can change. "
+         "The new one is shown once.", "Rotate", "holdfast hooks rotate {hook}", "/events",
+         (Field("secret", "Secret", hint="the sender's; empty: one is made"),
+          Field("grace_s", "Grace", "number", "seconds", "86400")), after=_hook),
+    Deed(f"{H}/remove", "Remove {hook}?", "What comes in there is refused from now on. Events that have come stay.", "Remove",
+         "holdfast hooks remove {hook}", "/events", (), is_grave=True, typed="hook"),
     Deed("/v1/alerts/{alert}/clear", "Clear this alert?", "If its cause is still there, it comes again.", "Clear",
          "holdfast alerts clear {alert}", "/alerts", ()),
     Deed("/v1/asks/{ask}/delegate", "Hand this question over", "Whoever you name is asked in your place.", "Hand over",
@@ -302,22 +362,22 @@ DEEDS: tuple[Deed, ...] = (
           hint="workflows:shop.* steps:billing.*; empty: all"), Field("who", "Borne by",
           hint="person:anna team:finance; who answers needs a person"), Field("payloads", "Payloads", "yes",
           "see inputs, results and logs", "yes"), Field("expires_s", "Expires after", "number", "seconds", "7776000")),
-         after=_secret),
+         after=_token),
     Deed(f"{T}/rotate", "Give this token another secret?", "The old secret works on for the grace time.", "Rotate",
-         "holdfast tokens rotate {token}", "/tokens", (Field("grace_s", "Grace", "number", "seconds", "3600"),), after=_secret),
+         "holdfast tokens rotate {token}", "/tokens", (Field("grace_s", "Grace", "number", "seconds", "3600"),), after=_token),
     Deed(f"{T}/revoke", "Revoke this token?", "It is refused within a second, and for good. Whoever signed in with it is "
          "signed out.", "Revoke", "holdfast tokens revoke {token}", "/tokens", (), is_grave=True),
     Deed("/v1/acts", "An act on many runs", "The plan lists exactly the runs that are meant now, and says what would happen to "
          "them. Nothing happens until it is carried out.", "Show what would happen", "holdfast VERB --state STATE", "/acts",
          (Field("verb", "What", "choice", choices=("cancel", "hold", "release", "retry", "skip", "fork")),
-          Field("state", "States", hint="separated by spaces; empty: all that it can be done to"),
+          Field("runs", "Runs", "runs"), Field("state", "States", hint="separated by spaces; empty: all that it can be done to"),
           Field("workflow", "Workflow"), Field("prefix", "Ids that begin with"), Field("error", "Error with"),
           Field("since", "Since", hint="2h, 3d, or a time"), Field("until", "Until"), Field("tags", "Tags", "json",
           "an object of texts", "{}"), Field("from", "From", hint="of forks: the key of a step"),
           Field("force", "Force", "check", "of cancel: also stop runs that are undoing"), NOTE), after=_to_act),
     Deed("/v1/acts/{act}/go", "Carry out this act?", "It is done in batches, by whoever has its lease, and survives a closed "
          "tab. Runs that have changed since the plan are left alone, and listed.", "Carry it out", "holdfast acts go {act}",
-         "/acts/{act}", (Field("wait_s", "", "hidden", value="1"),), is_grave=True),
+         "/acts/{act}", (Field("wait_s", "", "hidden", value="1"),), is_grave=True, preview=_planned),
     Deed("/v1/acts/{act}/stop", "Stop this act?", "Runs that it has not come to are left as they are.", "Stop it",
          "holdfast acts stop {act}", "/acts/{act}", ()),
 )
@@ -328,7 +388,7 @@ DeedQuery = msgspec.defstruct(
     "DeedQuery",
     [
         (name if name != "from" else "start", str, "")
-        for name in sorted({field.name for deed in DEEDS for field in deed.fields})
+        for name in sorted({field.name for deed in DEEDS for field in deed.fields if field.kind != "runs"})
     ],
     rename={"start": "from"},
 )
@@ -346,6 +406,17 @@ async def ask(deed: Deed, call: Call) -> Given:
     fields = deed.fields if deed.ready is None else await deed.ready(page, deed.fields)
     known = msgspec.to_builtins(call.query)
     page.now = (await page.ask("GET /v1/me")).now
+    return _form(
+        page,
+        deed,
+        changes=[] if deed.preview is None else await deed.preview(page),
+        fields=[one._replace(value=known.get(one.name) or one.value) for one in fields],
+        seen=seen,
+    )
+
+
+def _form(page: Page, deed: Deed, **values: Any) -> Given:
+    call, parts = page.call, _parts(page.call)
     is_dialog = call.headers.get("hx-request") == "true"
     return page.plain(
         "deed-part.html" if is_dialog else "deed.html",
@@ -353,13 +424,11 @@ async def ask(deed: Deed, call: Call) -> Given:
         here="",
         what=deed,
         words=deed.words,
-        changes=[] if deed.preview is None else await deed.preview(page),
-        fields=[one._replace(value=known.get(one.name) or one.value) for one in fields],
         command=_filled(deed.command, parts, shlex.quote),
         action=page.url(BEFORE + _path(deed.path, call)),
         back=page.url(_filled(deed.to, parts, path_of)),
         typed=parts.get(deed.typed, ""),
-        seen=seen,
+        **{"sure": None, "does": "", **values},
     )
 
 
@@ -376,10 +445,26 @@ async def do(deed: Deed, call: Call) -> Given:
         if sent.get("input") == json.loads(bytes(row.input)):
             del sent["input"]  # as it was
     body: Any = read_body(json.dumps(sent).encode(), deed.route.takes or dict, call.server.config)
+    if deed.rehearse is not None and _first(call.body, "sure") != (mark := _mark(sent)):
+        page.now = (await page.ask("GET /v1/me")).now
+        does, changes = await deed.rehearse(page, body)
+        fields = [one._replace(value=_typed(one, call.body)) for one in deed.fields]
+        shown = _form(page, deed, changes=changes, fields=fields, seen="", sure=mark, does=does)
+        return shown._replace(headers={"HX-Retarget": "#dialog"})
     given = await page.given(f"POST {deed.path}", body=body)
     if deed.after is not None:
         return deed.after(page, given)
     return page.to(page.url(_filled(deed.to, parts, path_of)))
+
+
+def _mark(sent: Mapping[str, Any]) -> str:
+    """Return what stands for what was typed, so that it is what was shown. Why it is done changes nothing about it."""
+    meant = {name: value for name, value in sent.items() if name != NOTE.name}
+    return hashlib.sha256(json.dumps(meant, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _typed(field: Field, fields: Mapping[str, list[str]]) -> str:
+    return ("yes" if field.name in fields else "") if field.kind == "check" else _first(fields, field.name)
 
 
 async def _stage(page: Page) -> str:
@@ -423,10 +508,19 @@ def members(deed: Deed, fields: Mapping[str, list[str]]) -> dict[str, Any]:
             found[field.name] = None
         elif field.kind == "yes":
             found[field.name] = field.name in fields
+        elif field.kind == "runs":
+            found[field.name] = [_run_of(one, field.name) for one in fields.get(field.name, ())]
         elif text.strip() and field.name in {"namespaces", "can", "who", "state"}:
             found[field.name] = text.split()
         elif text.strip() and field.kind in {"text", "area", "choice"}:
             found[field.name] = text.strip()
+    return found
+
+
+def _run_of(ref: str, place: str) -> str:
+    found = id_of(ref)
+    if found is None:
+        raise Refusal("invalid", "this is no run", place=place)
     return found
 
 

@@ -3,7 +3,6 @@ Whatever goes wrong is a page that says so."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from holdfast.errors import Forbidden, HoldfastError
 from holdfast.http.call import ASKER, Call, Given, Route, Served
 from holdfast.http.pages.deeds import label
 from holdfast.http.pages.page import Page, safe_path
-from holdfast.http.reader import read_headers, read_query
+from holdfast.http.reader import read_headers, read_query, receive_body
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.visitors import demand_same_origin, demand_seal
 from holdfast.model import DEFAULT_NAMESPACE
@@ -58,7 +57,7 @@ async def answered_page(
         address = (scope.get("client") or ("",))[0]
         visitor = await server.visitors.identify(headers, scope["scheme"], address)
         if visitor is None:
-            return _to_sign_in(route, scope, headers)
+            return _to_sign_in(route, scope, headers, call)
         scope[ASKER] = visitor.who
         call = call._replace(who=visitor.who, seal=visitor.seal)  # a refusal is said to them, too
         raw, within = _without_namespace(scope["query_string"])
@@ -96,7 +95,7 @@ async def _call(route: Route, raw: bytes, receive: Receive, call: Call) -> Call:
     if route.verb == "POST":
         demand_same_origin(call.headers)
         fields = await _fields(receive, call.headers, call.server.config)
-        demand_seal(fields.pop("seal", [""])[0], call.seal)
+        demand_seal(fields.pop("seal", ()), call.seal)
         call = call._replace(body=fields)
     query, tags = read_query(raw, route.query, has_tags=route.has_tags)
     return call._replace(query=query, tags=tags, receive=receive)
@@ -138,25 +137,11 @@ async def _fields(receive: Receive, headers: Mapping[str, str], config: Config) 
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != FORM:
         raise Refusal("media-type", f"a form is sent as {FORM}", place="Content-Type")
-    parts, size, most = [], 0, config.payload_max_bytes * 3 + 64 * 1024
-    try:
-        async with asyncio.timeout(config.body_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refusal("malformed", "the connection ended before the form did")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > most:
-                    raise Refusal("too-large", f"a form may have {most:,} bytes")
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        raise Refusal("malformed", f"the form did not arrive within {config.body_s:g} s") from None
+    raw = await receive_body(receive, headers, config.payload_max_bytes * 3 + 64 * 1024, config)
     found: dict[str, list[str]] = {}
     try:
         pairs = parse_qsl(
-            b"".join(parts).decode("ascii"),
+            raw.decode("ascii"),
             keep_blank_values=True,
             errors="strict",
             max_num_fields=FIELDS_MAX,
@@ -172,10 +157,13 @@ async def _fields(receive: Receive, headers: Mapping[str, str], config: Config) 
     return found
 
 
-def _to_sign_in(route: Route, scope: Scope, headers: Mapping[str, str]) -> Response:
+def _to_sign_in(route: Route, scope: Scope, headers: Mapping[str, str], call: Call) -> Response:
     """Send somebody who has not signed in to the page where they can, and back afterwards."""
     query = scope["query_string"].decode("latin-1")
     wanted = safe_path(scope["path"] + (f"?{query}" if query else ""))
+    if headers.get("hx-request") == "true" and route.verb == "POST":
+        found = problem("unauthenticated", "You are signed out.")
+        return _response(Page(call).wrong(found), call.request)
     if headers.get("hx-request"):
         wanted = safe_path(_path_of(headers.get("hx-current-url", "")))
         target = f"/signin?next={quote(wanted, safe='')}"

@@ -13,7 +13,7 @@ from holdfast.wire import answers
 from holdfast.wire.paths import path_of
 
 LOOKED_AT = 20
-"""How many limits that are full are asked who waits for them."""
+"""For how many limits that are full the page shows who waits for them."""
 LIST = 500
 
 

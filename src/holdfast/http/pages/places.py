@@ -68,7 +68,7 @@ PAGES: tuple[Route, ...] = (
           is_page=True),
     Route("GET", "/audit", Act.AUDIT, "Who did what?", audit.audit, query=audit.AuditQuery, is_page=True),
     Route("GET", "/tokens", Act.ADMINISTER, "Who may?", audit.tokens, is_page=True),
-    Route("GET", "/find", Act.READ, "What is called so?", finds.find, query=finds.FindQuery, is_page=True),
+    Route("GET", "/find", Act.READ, "Which runs and workflows have this in their name?", finds.find, query=finds.FindQuery, is_page=True),
     Route("GET", "/more", Act.KNOW_SELF, "Which pages are there?", finds.more, is_page=True),
     *DEED_ROUTES,
     Route("GET", "/signin", None, "Sign in with a token", sessions.sign_in_page, query=sessions.SignInQuery, is_page=True),

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -41,6 +41,7 @@ class RunsPageQuery(msgspec.Struct):
     until: str | None = None
     error: str | None = None
     prefix: str | None = None
+    order: Literal["newest", "oldest"] | None = None
     cursor: str | None = None
 
 
@@ -91,6 +92,7 @@ async def runs(call: Call) -> Given:
         until=query.until,
         error=query.error,
         prefix=query.prefix,
+        order=query.order or "newest",
         cursor=query.cursor,
         pages=False,
         eta=True,
@@ -104,7 +106,7 @@ async def runs(call: Call) -> Given:
     tokens = [
         Token(name, str(value), page.url("/runs", **_left(given, name)))
         for name, value in given.items()
-        if name not in {"state", "cursor"}
+        if name not in {"state", "cursor", "order"}
     ]
     numbers = [(state, counts.runs.get(state, 0)) for state in FIRST]
     return await page.shown(
@@ -119,7 +121,10 @@ async def runs(call: Call) -> Given:
         counts=[(state, number) for state, number in numbers if number or state in query.state],
         total=sum(counts.runs.values()) if counts.exact else COUNTED_MAX,
         is_exact=counts.exact,
-        said="newest first",
+        is_oldest_first=query.order == "oldest",
+        turned=page.url(
+            "/runs", **_left(given, "order") | {"order": None if query.order == "oldest" else "oldest"}
+        ),
         chosen=query.state,
         tokens=tokens,
         kept=[(name, value) for name, one in given.items() for value in _each(one) if name != "cursor"],
@@ -138,6 +143,8 @@ def _parameters(query: RunsPageQuery, tags: dict[str, str]) -> dict[str, Any]:
     """Return what the address says, as it stands in an address."""
     found: dict[str, Any] = {"state": query.state} if query.state else {}
     found |= {name: value for name in NAMED if (value := getattr(query, name))}
+    if query.order == "oldest":
+        found["order"] = query.order
     found |= {f"tag.{name}": value for name, value in tags.items()}
     return found
 

@@ -161,6 +161,10 @@ def placed(
     return [Tick(*one, one in on_phone) for one in _room(every, wide, AXIS_CHARACTER)]
 
 
+WHOLE = 100.0
+"""Where the axis ends: no half of a word stands there."""
+
+
 def _room(
     every: Sequence[tuple[float, str]], centred: Sequence[tuple[float, str]], character: float
 ) -> list[tuple[float, str]]:
@@ -168,7 +172,8 @@ def _room(
     found = []
     for x, words in every:
         begun, ended = x, x + (len(words) + 1) * character
-        if all(ended <= other[0] or begun >= other[1] for other in taken):
+        is_whole = ended - character <= WHOLE
+        if is_whole and all(ended <= other[0] or begun >= other[1] for other in taken):
             taken.append((begun, ended))
             found.append((x, words))
     return found

@@ -29,10 +29,13 @@ async def workflow(call: Call) -> Given:
     page = Page(call)
     found: answers.WorkflowVersions = await page.ask("GET /v1/workflows/{name}")
     page.now = (await page.ask("GET /v1/me")).now
-    went = None
+    went, by_version = None, {}
     if page.may("GET /v1/stats"):
-        day = await page.ask("GET /v1/stats", query=StatsQuery(window="24h", workflow=found.name))
+        day = await page.ask(
+            "GET /v1/stats", query=StatsQuery(window="24h", by="version", workflow=found.name)
+        )
         went = pulse(day)
+        by_version = {one.version: one for one in day.versions}
     rows: list[answers.Run] = []
     counts: list[tuple[str, int]] = []
     is_exact = True
@@ -49,6 +52,7 @@ async def workflow(call: Call) -> Given:
         name=found.name,
         versions=found.versions,
         pulse=went,
+        day=by_version,
         runs=[shown(row, page.now) for row in rows],
         counts=counts,
         is_exact=is_exact,

@@ -27,6 +27,19 @@ answer."""
 UNACKNOWLEDGED_S = 10
 """How long the other end's kernel may take to acknowledge what was sent."""
 
+ARRAYS = {
+    "bool": (1000, 16),
+    "bytea": (1001, 17),
+    "int4": (1007, 23),
+    "text": (1009, 25),
+    "int8": (1016, 20),
+    "float8": (1022, 701),
+    "timestamptz": (1185, 1184),
+}
+"""The arrays that statements here take and return, with their number and that of what is in them. These numbers are the
+same on every server. The driver does not know them, and would ask the server on every new connection: three statements,
+one of which costs the server more than most of ours."""
+
 HANG_UP_S = 1.0
 """How long a server may take to close a connection."""
 
@@ -120,6 +133,7 @@ async def connect(
             failed = error
         else:
             _probe(connection)
+            declare_arrays(connection)
             return connection
     assert failed is not None
     raise failed
@@ -144,6 +158,18 @@ def _settings(config: Config) -> dict[str, str]:
         "tcp_keepalives_interval": str(PROBE_EVERY_S),
         "tcp_keepalives_count": str(PROBES),
     }
+
+
+def declare_arrays(connection: asyncpg.Connection[Any]) -> None:
+    """Give the driver what it would otherwise ask the server for."""
+    unsaid = dict.fromkeys(("range_subtype", "attrtypoids", "attrnames", "basetype"))
+    connection.get_settings().register_data_types(
+        [
+            {"oid": array, "ns": "pg_catalog", "name": f"_{name}", "kind": b"b", "elemtype": element}
+            | {"elemtype_name": name, "elemdelim": ",", **unsaid}
+            for name, (array, element) in ARRAYS.items()
+        ]
+    )
 
 
 def _probe(connection: asyncpg.Connection[Any]) -> None:

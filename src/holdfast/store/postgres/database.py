@@ -44,6 +44,7 @@ from holdfast.store.postgres.connections import (
     TEMPORARY,
     bounded,
     connect,
+    declare_arrays,
     hang_up,
     refuses_settings,
 )
@@ -91,6 +92,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
         encoder=lambda at: (round(at * 1_000_000) - EPOCH_2000_US,),
         decoder=lambda value: (value[0] + EPOCH_2000_US) / 1_000_000,
     )
+    declare_arrays(connection)  # the driver has just forgotten them
 
 
 async def _leave_as_is(connection: asyncpg.Connection[Any]) -> None:
@@ -514,6 +516,8 @@ async def _write(connection: asyncpg.Connection[Any], batch: Batch) -> list[Answ
 
 def _unreachable(error: BaseException) -> StoreUnreachable:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if type(error) is asyncpg.InternalClientError or "underlying connection is closed" in reason:
+        reason = "the connection was cut in the middle of a statement"
     return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
 
 

@@ -10,6 +10,7 @@ import asyncpg
 from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
 from holdfast.store.database import Row
 from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
+from holdfast.store.saved_slots import Saved
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import Segment
 
@@ -33,6 +34,9 @@ class _Limits:
         await self._connection.execute(
             _WHOLE[Verb.spend_tokens], [one for one, _ in tokens], [number for _, number in tokens]
         )
+
+    async def save_slots(self, ids: Sequence[int], saved: Saved) -> None:
+        await self._connection.execute(_WHOLE[Verb.save_slots], list(ids), *saved)
 
 
 class StepWalker(_Limits):
@@ -80,6 +84,9 @@ class StepWalker(_Limits):
         self._suspects -= sum(row["losses"] >= claim.suspect_losses for row in found)
         return [(row[0], row[1], tuple(row)[2:]) for row in found]
 
+    async def wait_long(self, priority: int, lane: int, queue: int, seconds: float) -> bool:
+        return bool(await self._fetch(Verb.steps_wait_long, lane, priority, queue, seconds))
+
     def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
         return row and (*row, limits)
 
@@ -123,6 +130,10 @@ class RunWalker(_Limits):
         )
         lane_of = {code: number for number, code in enumerate(self._codes, 1)}
         return [(lane_of[_code(row)], row[0], tuple(row)[1:]) for row in found]
+
+    async def wait_long(self, priority: int, lane: int, queue: int, seconds: float) -> bool:
+        wanted = (*self._codes[lane - 1], priority, queue, seconds)
+        return bool(await self._fetch(Verb.runs_wait_long, *wanted))
 
     def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
         return row

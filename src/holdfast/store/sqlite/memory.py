@@ -12,6 +12,8 @@ from holdfast.store.sqlite.connections import STATEMENTS_KEPT, Connections
 
 PAGE_BYTES = 1024
 """A connection copies the pages that others have changed, and the rows of a simulation are few and small."""
+STATEMENTS_OF_ONE_KEPT = 256
+"""How many prepared statements apsw keeps for one verb. It looks through all of them at each use."""
 
 
 class MemoryConnections(Connections):
@@ -24,12 +26,18 @@ class MemoryConnections(Connections):
         self._name = f"/holdfast-{next(self._made)}"  # the slash makes SQLite share it within the process
 
     def _connect(self, flags: int) -> apsw.Connection:
-        return apsw.Connection(self._name, vfs="memdb", flags=flags, statementcachesize=STATEMENTS_KEPT)
+        is_first = flags & apsw.SQLITE_OPEN_CREATE
+        return apsw.Connection(
+            self._name,
+            vfs="memdb",
+            flags=flags | apsw.SQLITE_OPEN_NOMUTEX,  # a simulation has one thread
+            statementcachesize=STATEMENTS_KEPT if is_first else STATEMENTS_OF_ONE_KEPT,
+        )
 
     def _set_up(self, connection: apsw.Connection) -> None:
         super()._set_up(connection)
         connection.pragma("page_size", PAGE_BYTES)
 
     def reader(self) -> apsw.Connection:
-        """Return one more connection, for reading."""
+        """Return one more connection, for what one verb reads."""
         return self._connect_reader()

@@ -18,7 +18,7 @@ from holdfast.store.claims import RunClaim, StepClaim
 from holdfast.store.database import Row
 from holdfast.store.sqlite import claims
 from holdfast.store.sqlite.clock import Clock
-from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 from holdfast.store.sqlite.walks import RunWalker, StepWalker
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import Turns, walk
@@ -81,6 +81,9 @@ class SqliteSession:
     async def hop(self, batch: Batch) -> None:
         node, now = batch.node, self._now
         if batch.begun:
+            # One look for all of them, because nobody else writes until this is committed.
+            if not self._connection.execute(_WHOLE[SqliteVerb.is_member], (node,)).fetchall():
+                raise PreconditionFailed
             self._demand(Verb.begin_runs, [(*row, node) for row in batch.begun])
         if batch.owned and len(self._many(Verb.own_runs, batch.owned, ())) != len(batch.owned):
             raise PreconditionFailed
@@ -102,21 +105,23 @@ class SqliteSession:
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
         if claim.turns is not None:
-            return await self._walk_steps(claim, claim.turns)
+            walker = self._step_walker(claim)
+            return [] if walker is None else await walk(walker, claim.turns, claim.limit)
         return claims.claim_steps(self._connection, claim, self._now)
 
     async def any_steps(self, claim: StepClaim) -> bool:
         if claim.turns is not None:
-            return bool(await self._walk_steps(claim, claim.turns, is_look=True))
+            return await self._look_for_steps(claim, claim.turns)
         return claims.any_steps(self._connection, claim, self._now)
 
-    async def _walk_steps(self, claim: StepClaim, turns: Turns, *, is_look: bool = False) -> list[Row]:
+    def _step_walker(self, claim: StepClaim) -> StepWalker | None:
+        """Return what takes steps. None if there is nothing to take."""
         lanes = claims.open_lanes(self._connection, claim)
-        if not lanes:
-            return []
-        walker = StepWalker(self._connection, self._now, claim, lanes)
-        walker.is_look = is_look
-        return await _look(walker, turns) if is_look else await walk(walker, turns, claim.limit)
+        return StepWalker(self._connection, self._now, claim, lanes) if lanes else None
+
+    async def _look_for_steps(self, claim: StepClaim, turns: Turns) -> bool:
+        walker = self._step_walker(claim)
+        return walker is not None and await _look(walker, turns)
 
     async def claim_runs(self, claim: RunClaim) -> list[Row]:
         claimed = claims.claim_runs(self._connection, claim)
@@ -131,8 +136,7 @@ class SqliteSession:
         if claim.turns is None:
             return False
         walker = RunWalker(self._connection, self._now, claim)
-        walker.is_look = True
-        return bool(await _look(walker, claim.turns))
+        return await _look(walker, claim.turns)
 
     async def in_turn(self) -> None:
         """Do nothing: no two transactions write at the same time."""
@@ -165,12 +169,16 @@ class CallersSession(SqliteSession):
         return _WHOLE[verb].replace("store_now()", repr(self._now))
 
 
-async def _look(walker: StepWalker | RunWalker, turns: Turns) -> list[Row]:
-    """Walk until there is something to take. The cursor stays, so that the claim goes the same way."""
+async def _look(walker: StepWalker | RunWalker, turns: Turns) -> bool:
+    """Walk until there is something to take, or to write. Then the cursor stays, so that the claim goes the same way."""
+    walker.is_look = True
     copied = turns.copied()
     found = await walk(walker, copied, 1)
     turns.learn(copied)
-    return found
+    if found or copied.saves:
+        return True
+    turns.go_on(copied)
+    return False
 
 
 def _bound(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ import apsw
 
 from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
 from holdfast.store.database import Row
+from holdfast.store.saved_slots import Saved
 from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import Segment
@@ -38,6 +39,10 @@ class _Limits:
     async def spend(self, tokens: Sequence[tuple[int, int]]) -> None:
         if not self.is_look:
             self._connection.executemany(_WHOLE[Verb.spend_tokens], list(tokens))
+
+    async def save_slots(self, ids: Sequence[int], saved: Saved) -> None:
+        if not self.is_look:
+            self._connection.execute(_WHOLE[Verb.save_slots], (json.dumps(list(ids)), *saved))
 
 
 class StepWalker(_Limits):
@@ -97,6 +102,9 @@ class StepWalker(_Limits):
             taken += [(lane, queue, row) for row in rows]
         return taken
 
+    async def wait_long(self, priority: int, lane: int, queue: int, seconds: float) -> bool:
+        return bool(self._find(Verb.steps_wait_long, lane, priority, queue, self._now - seconds))
+
     def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
         return row and (*row, limits)
 
@@ -150,6 +158,10 @@ class RunWalker(_Limits):
                 taken += [(lane, queue, row) for row in self._find(Verb.take_runs, self._claim.node, run_id)]
                 self._steps += self._find(SqliteVerb.history_size, run_id)[0][0]
         return taken
+
+    async def wait_long(self, priority: int, lane: int, queue: int, seconds: float) -> bool:
+        wanted = (*self._codes[lane - 1], priority, queue, self._now - seconds)
+        return bool(self._find(Verb.runs_wait_long, *wanted))
 
     def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
         return row

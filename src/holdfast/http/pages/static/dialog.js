@@ -19,6 +19,8 @@ dialog.addEventListener("close", () => {
   opener?.focus?.();
 });
 
+dialog.addEventListener("cancel", (event) => { if (dialog.querySelector("[data-once]")) event.preventDefault(); });
+
 async function copy(node, text) {
   try {
     await navigator.clipboard.writeText(text);

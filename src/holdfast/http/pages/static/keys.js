@@ -1,8 +1,12 @@
 // Keys, and the palette: find or do.
 import { open } from "./dialog.js";
 
-const LIST = [["⌘K or /", "find or do"], ["g, then a letter", "a page"], ["j k", "next, previous row"], ["↵", "open it"], ["t s d i", "timeline, steps, data, journal of a run"], [".", "what may be done here"], ["c", "copy the command"], ["Esc", "close the innermost"], ["?", "these keys"]];
+const LIST = [["⌘K or /", "find or do"], ["g, then a letter", "a page"], ["j k", "next, previous row"], ["↵", "open it"], ["x, ⇧x", "select a run, or all up to it"], ["⌘A", "select all runs of the page"], ["t s d i", "timeline, steps, data, journal of a run"], ["[ ]", "what went wrong before, next"], ["e", "open, shut a group of steps"], ["u", "what was undone"], ["+ − 0 ← →", "zoom and pan"], ["f", "fold waits"], [".", "what may be done here"], ["c", "copy the command"], ["Esc", "close the innermost"], ["?", "these keys"]];
 let isGoing = false;
+// Who speaks to a computer, or hits keys by accident, can switch off what a single key does.
+export function isSilent() {
+  try { return localStorage.getItem("keys") === "off"; } catch { return false; }
+}
 const rows = () => [...document.querySelectorAll("tr[data-href], .tl-row[tabindex]")];
 
 function move(by) {
@@ -29,7 +33,9 @@ function shown(title, ...children) {
 function help() {
   const list = make("dl", { className: "keys" });
   for (const [key, words] of LIST) list.append(make("dt", {}, make("kbd", { textContent: key })), make("dd", { textContent: words }));
-  shown("Keys", list);
+  const box = make("input", { type: "checkbox", className: "check", checked: isSilent() }), words = make("span", { textContent: "Single keys do nothing" });
+  box.addEventListener("change", () => { try { if (box.checked) localStorage.setItem("keys", "off"); else localStorage.removeItem("keys"); } catch { /* it keeps nothing */ } });
+  shown("Keys", list, make("div", { className: "form" }, make("label", { className: "inline" }, box, words)));
 }
 
 // Pages of the rail, what may be done on this page, and runs, which the server finds.
@@ -68,6 +74,7 @@ addEventListener("keydown", (event) => {
   if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented) return;
   if (event.target.matches?.("input, textarea, select") || document.querySelector("dialog[open]")) return;
   const key = event.key;
+  if (isSilent() && !["Escape", "Enter", "?"].includes(key)) return;
   if (isGoing) {
     isGoing = false;
     document.querySelector(`.rail [data-key="${CSS.escape(key)}"]`)?.click();

@@ -39,15 +39,17 @@ function banner() {
   if (!place) return;
   const isOld = Boolean(awayAt) || isGone;
   main.classList.toggle("is-away", isOld);
-  for (const one of main.querySelectorAll(".panel, .acts, .moves, .tl")) one.inert = isOld;
+  for (const one of main.querySelectorAll(".panel, .acts, .moves, .tl, .bulk")) one.inert = isOld;
   if (!isOld) return place.replaceChildren();
   if (!place.firstChild) {
-    const strong = document.createElement("strong"), rest = document.createElement("span");
-    place.append(strong, rest);
+    const link = Object.assign(document.createElement("a"), { href: "/signin", target: "_blank", textContent: "Sign in", className: "btn tiny" });
+    place.append(document.createElement("strong"), document.createElement("span"), link);
   }
   const from = clock(new Date(seen + offset).toISOString());
-  say(place.firstChild, isGone ? "What this page shows is no longer in the store. " : `The ${awayWhat} cannot be reached, for ${whole((Date.now() - awayAt) / 1000)} now. `);
-  say(place.lastChild, isGone
+  const isOut = awayWhat === "session" && !isGone, [strong, rest, link] = place.children;
+  link.hidden = !isOut;
+  say(strong, isOut ? "You are signed out. " : isGone ? "What this page shows is no longer in the store. " : `The ${awayWhat} cannot be reached, for ${whole((Date.now() - awayAt) / 1000)} now. `);
+  say(rest, isOut ? "What you typed is kept: sign in in another tab, and go on here. " : isGone
     ? `What ended long ago is pruned, or somebody has removed it. What you see is from ${from}, and nothing can be done with it.`
     : `What you see is from ${from}, and nothing can be changed. Runs go on where they are when it is back; this page tries again by itself.`);
 }
@@ -73,12 +75,15 @@ function withoutNew(text) {
   return doc.documentElement.outerHTML;
 }
 
+// Something was typed into a form, and not sent.
+const isTyped = () => [...document.querySelectorAll("form[method=post] :is(input:not([type=hidden]), textarea)")].some((one) => one.value !== one.defaultValue);
 const isCalm = () => scrollY < 40 && Date.now() - touched > 3000;
 
 // Fetches the page, and then leaves the server in peace for three times as long as that took. So the pages of one browser,
 // however many there are and however often they are poked, keep a server busy for about a quarter of the time at most.
 export async function refresh({ whole = false } = {}) {
   if (!document.getElementById("pulse") || isGone) return; // a page outside of the frame, or without anything to fetch
+  if (document.querySelector("[data-once]")) return; // a secret, which no second look would show
   if (document.hidden || busy || document.querySelector("dialog[open] form")) { again = true; return; }
   const early = restUntil - Date.now();
   if (early > 0 && !whole) {
@@ -94,6 +99,7 @@ export async function refresh({ whole = false } = {}) {
   try {
     const answer = await fetch(location.href, { headers: { "HX-Request": "live", "HX-Current-URL": location.href } });
     const to = answer.headers.get("HX-Redirect");
+    if (to && isTyped()) return away("session");
     if (to) { location.href = to; return; }
     if (answer.status >= 500) return away(answer.status === 503 ? "store" : "server");
     const problem = answer.headers.get("Holdfast-Problem");

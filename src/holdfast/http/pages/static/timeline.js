@@ -1,4 +1,6 @@
 // Zoom, pan and keys of the timeline. Everything in a track is in per cent of a nested svg: moving that one moves all.
+import { isSilent } from "./keys.js";
+
 const tl = () => document.getElementById("timeline");
 let from = 0, to = 1;
 
@@ -74,6 +76,7 @@ addEventListener("keydown", (event) => {
   const inside = event.target.closest?.("#timeline");
   const moves = {
     "+": MOVES.in, "=": MOVES.in, "-": MOVES.out, "0": MOVES.fit,
+    e: () => document.activeElement.closest?.(".tl-row[aria-expanded]")?.querySelector("a")?.click(),
     f: () => document.querySelector("[data-fold]")?.click(),
     u: () => document.getElementById("undo-fold")?.scrollIntoView({ block: "center" }),
     "]": () => { const all = bad(), at = all.indexOf(document.activeElement); const one = all[at + 1] ?? all[0]; if (one) { one.tabIndex = 0; one.focus(); } },
@@ -81,7 +84,7 @@ addEventListener("keydown", (event) => {
   };
   if (inside) Object.assign(moves, { ArrowDown: () => walk(1), ArrowUp: () => walk(-1), Enter: () => { const row = event.target.closest("[data-href]"); if (row) location.href = row.dataset.href; } });
   if (to - from < 1 || inside) Object.assign(moves, { ArrowLeft: () => pan(from - (to - from) / 5), ArrowRight: () => pan(from + (to - from) / 5) });
-  const move = moves[event.key];
+  const move = isSilent() && event.key.length === 1 ? null : moves[event.key];
   if (move) { event.preventDefault(); move(); }
 });
 addEventListener("htmx:after:swap", draw);

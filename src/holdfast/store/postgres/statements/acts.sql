@@ -33,6 +33,13 @@ WHERE r.id >= $11 AND r.id < $12 AND r.id > $13
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.id LIMIT $6
 
+-- Those of the runs $11, after the id $12, by their ids.
+-- name: meant_runs_named
+SELECT {meant(r)} FROM unnest($11::text[]) AS u (id) JOIN holdfast.runs r ON r.id = u.id
+WHERE r.id > $12 AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
+  AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
+ORDER BY r.id LIMIT $6
+
 -- name: plan_act
 INSERT INTO holdfast.acts (id, verb, actor, note, options, namespace, via, request)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

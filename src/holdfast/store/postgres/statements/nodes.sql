@@ -45,12 +45,19 @@ SELECT node, sum(steps)::int, sum(runs)::int FROM (
     SELECT owner, 0, count(*) FROM holdfast.runs WHERE owner IS NOT NULL GROUP BY owner) l
 GROUP BY node ORDER BY node LIMIT 10000
 
+-- name: add_node
+INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lease_until, code)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7), $8)
+ON CONFLICT (id) DO NOTHING
+
 -- The node reaches the store through a server. Its secret is made once, and its token stays the same.
 -- name: make_remote
-INSERT INTO holdfast.remote_nodes AS r (node, token, secret)
-SELECT id, $2, $3 FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL
-ON CONFLICT (node) DO UPDATE SET token = excluded.token WHERE r.token = excluded.token
-RETURNING secret
+INSERT INTO holdfast.remote_nodes (node, token, secret) VALUES ($1, $2, $3) RETURNING secret
+
+-- The row of the node is locked until its new offers are written.
+-- name: remote_secret
+SELECT r.secret FROM holdfast.remote_nodes r JOIN holdfast.nodes n ON n.id = r.node
+WHERE r.node = $1 AND r.token = $2 AND n.retired_at IS NULL FOR UPDATE OF n
 
 -- name: remote_node
 SELECT r.token, r.secret, n.offers, r.turn FROM holdfast.remote_nodes r JOIN holdfast.nodes n ON n.id = r.node

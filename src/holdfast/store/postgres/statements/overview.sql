@@ -45,7 +45,7 @@ CROSS JOIN LATERAL (
 
 -- Runs without a parent that ended in this state from $2 to $3 in the namespace $4, or in all, the newest first.
 -- name: ended_in
-SELECT workflow, state, created_at, finished_at FROM holdfast.runs
+SELECT workflow, version, state, created_at, finished_at FROM holdfast.runs
 WHERE state = $1 AND finished_at >= $2::timestamptz AND finished_at < $3::timestamptz AND finished_at IS NOT NULL
   AND ($4::text IS NULL OR namespace = $4) AND ($5::text IS NULL OR workflow = $5) AND parent_id IS NULL
 ORDER BY finished_at DESC LIMIT $6

@@ -56,7 +56,8 @@ FROM (SELECT DISTINCT r.place, w.lane, w.queue
 LEFT JOIN holdfast.queues q ON q.id = d.queue LEFT JOIN holdfast.fairs f ON f.name = q.fair
 ORDER BY d.place, d.queue LIMIT $5
 
--- Takes up to so many steps of each of these queues, the longest waiting first. Rows that are locked belong to another claim.
+-- Takes steps of each of these queues, up to its number, the longest waiting first. Rows that are locked belong to another
+-- claim.
 -- At most $5 suspects are taken. A step that has waited for less than $8 seconds is left out.
 -- name: take_steps
 WITH due AS (
@@ -156,7 +157,7 @@ FROM (SELECT DISTINCT r.place, r.lane, w.queue
 LEFT JOIN holdfast.queues q ON q.id = d.queue LEFT JOIN holdfast.fairs f ON f.name = q.fair
 ORDER BY d.place, d.queue LIMIT $7
 
--- Takes up to so many pending runs of each of these queues, the oldest first. It stops when they have $8 or more steps to
+-- Takes pending runs of each of these queues, up to its number, the oldest first. It stops when they have $8 or more steps to
 -- replay. A node that works only on certain runs names them in $9.
 -- name: take_runs
 WITH next AS (
@@ -180,12 +181,12 @@ UPDATE holdfast.runs r SET state = 'running', owner = $1, fence = r.fence + 1,
 FROM sized WHERE r.id = sized.id AND sized.before < $8
 RETURNING r.queue, {Run(r)}
 
--- Locks those of these limits that nobody else has locked, until the end of the transaction. Nobody waits here: who does not
+-- Locks those of these limits that nobody else has locked, until the end of the transaction. Nobody waits here: whoever does not
 -- get a lock passes the limit over. The number before the id keeps these locks apart from others.
 -- name: lock_limits
 SELECT u.id FROM unnest($1::int[]) u(id) WHERE pg_try_advisory_xact_lock(4870118, u.id)
 
--- The same for one who has to wait, in the order of the ids.
+-- The same for somebody who has to wait, in the order of the ids.
 -- name: wait_for_limits
 SELECT pg_advisory_xact_lock(4870118, u.id) FROM (SELECT id FROM unnest($1::int[]) u(id) ORDER BY id) u
 
@@ -193,7 +194,8 @@ SELECT pg_advisory_xact_lock(4870118, u.id) FROM (SELECT id FROM unnest($1::int[
 -- ended. This must be a statement of its own after the locks: it sees what was committed before it began.
 -- name: limit_rooms
 SELECT l.id, l.kind, l.most, l.per_s, l.burst, l.tat, CASE WHEN l.kind = 'limit' THEN {used_of(l)} ELSE 0 END,
-       extract(epoch FROM clock_timestamp())::float8, l.adaptive AND NOT l.is_set
+       extract(epoch FROM clock_timestamp())::float8, l.adaptive AND NOT l.is_set,
+       l.saved_for, l.saved_until - extract(epoch FROM clock_timestamp())::float8, l.rests_until - extract(epoch FROM clock_timestamp())::float8
 FROM holdfast.limits l WHERE l.id = ANY($1::int[])
 
 -- fragment: used_of(l)
@@ -211,6 +213,25 @@ FROM holdfast.limits l WHERE l.id = ANY($1::int[])
 -- name: spend_tokens
 UPDATE holdfast.limits l SET tat = greatest(l.tat, extract(epoch FROM clock_timestamp())::float8) + u.tokens * l.per_s / l.most
 FROM unnest($1::int[], $2::int[]) u(id, tokens) WHERE l.id = u.id AND l.most > 0
+
+-- True if something in this queue could have begun so long ago.
+-- name: steps_wait_long
+SELECT 1 FROM holdfast.steps w
+WHERE w.lane = $1 AND w.state = 'ready' AND w.priority = $2 AND w.queue = $3
+  AND w.ready_at <= (SELECT clock_timestamp() - make_interval(secs => $4))
+  AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = w.run_id) LIMIT 1
+
+-- name: runs_wait_long
+SELECT 1 FROM holdfast.runs w
+WHERE w.workflow = $1 AND w.version = $2 AND w.state = 'pending' AND w.priority = $3 AND w.queue = $4
+  AND w.created_at <= (SELECT clock_timestamp() - make_interval(secs => $5)) LIMIT 1
+
+-- Writes for which queue the slots of limits are saved up, and for how long; and for how long none are. The claim that does this
+-- has locked the limits. If another statement changes one of the rows now, the next claim writes it.
+-- name: save_slots
+UPDATE holdfast.limits SET saved_for = $2, saved_until = extract(epoch FROM clock_timestamp())::float8 + $3,
+    rests_until = extract(epoch FROM clock_timestamp())::float8 + $4
+WHERE id IN (SELECT id FROM holdfast.limits WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
 
 -- name: queue_numbers
 SELECT q.id, u.key, q.limits FROM unnest($1::text[]) u(key) JOIN holdfast.queues q ON q.key = u.key
@@ -238,23 +259,26 @@ ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, declared = excluded.decla
                 ELSE excluded.most END,
     tat = least(limits.tat, extract(epoch FROM clock_timestamp()) + excluded.burst * excluded.per_s / excluded.declared)
 
+-- fragment: saved_for(l)
+CASE WHEN {l}.saved_until > extract(epoch FROM clock_timestamp()) THEN {l}.saved_for END
+
 -- Limits and rates by name, with how much of each is in use.
 -- name: limits
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
        CASE WHEN l.kind = 'limit' THEN {used_of(l)} ELSE 0 END, extract(epoch FROM clock_timestamp())::float8,
-       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8
+       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8, {saved_for(l)}
 FROM holdfast.limits l WHERE l.name > $2 AND ($1::text IS NULL OR holdfast.namespace_of(l.name) = $1) ORDER BY l.name LIMIT $3
 
 -- name: limit
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
        CASE WHEN l.kind = 'limit' THEN {used_of(l)} ELSE 0 END, extract(epoch FROM clock_timestamp())::float8,
-       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8
+       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8, {saved_for(l)}
 FROM holdfast.limits l WHERE l.name = $1
 
 -- name: limits_of_queue
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
        CASE WHEN l.kind = 'limit' THEN {used_of(l)} ELSE 0 END, extract(epoch FROM clock_timestamp())::float8,
-       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8, u.weight
+       l.adaptive, l.least, l.moved, extract(epoch FROM l.moved_at)::float8, {saved_for(l)}, u.weight
 FROM holdfast.queues q CROSS JOIN LATERAL (SELECT (e ->> 0)::int AS id, (e ->> 1)::int AS weight FROM jsonb_array_elements(q.limits::jsonb) e UNION ALL SELECT e::int, 1 FROM jsonb_array_elements_text(q.rates::jsonb) e) u JOIN holdfast.limits l ON l.id = u.id
 WHERE q.id = $1 ORDER BY l.kind, l.name
 

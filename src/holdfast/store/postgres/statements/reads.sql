@@ -50,6 +50,22 @@ WHERE (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.created_at DESC, r.id DESC LIMIT $6
 
+-- The oldest runs of the namespace $7 after the cursor ($11, $12), not before $8, and before ($3, $4).
+-- name: runs_oldest
+SELECT {Run} FROM holdfast.runs
+WHERE namespace = $7 AND (created_at, id) > (coalesce($11::timestamptz, '-infinity'), coalesce($12::text, ''))
+  AND (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, '')) AND created_at >= coalesce($8::timestamptz, '-infinity')
+  AND {is_meant(runs)}
+ORDER BY created_at, id LIMIT $6
+
+-- The same, of those whose ids are between $13 and $14.
+-- name: runs_beginning_oldest
+SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $13 AND id < $14 OFFSET 0) r
+WHERE (r.created_at, r.id) > (coalesce($11::timestamptz, '-infinity'), coalesce($12::text, ''))
+  AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, '')) AND r.created_at >= coalesce($8::timestamptz, '-infinity')
+  AND {is_meant(r)}
+ORDER BY r.created_at, r.id LIMIT $6
+
 -- name: ended_runs
 SELECT {Run(r)} FROM unnest($1::text[]) u(id)
 CROSS JOIN LATERAL (

@@ -12,6 +12,12 @@ SELECT token, token_digest, expires_at FROM holdfast.sessions WHERE digest = $1 
 -- name: end_session
 DELETE FROM holdfast.sessions WHERE digest = $1
 
+-- Some remain of a token with which several sign in at once: the next sign-in ends them.
+-- name: end_oldest_sessions
+DELETE FROM holdfast.sessions WHERE digest = ANY (ARRAY(
+    SELECT digest FROM holdfast.sessions WHERE token = $1
+    ORDER BY expires_at DESC, digest OFFSET $2 FOR UPDATE SKIP LOCKED))
+
 -- Somebody else who signs in now may remove the same ones: each leaves those of the other alone.
 -- name: sweep_sessions
 DELETE FROM holdfast.sessions WHERE digest = ANY (ARRAY(

@@ -8,6 +8,9 @@ ON CONFLICT (id) DO NOTHING
 -- name: token
 SELECT {Token} FROM holdfast.tokens WHERE id = $1
 
+-- name: these_tokens
+SELECT {Token} FROM holdfast.tokens WHERE id IN (SELECT unnest($1::text[]))
+
 -- name: tokens
 SELECT {Token} FROM holdfast.tokens ORDER BY made_at DESC, id LIMIT $1
 

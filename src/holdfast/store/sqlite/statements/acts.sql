@@ -31,6 +31,13 @@ WHERE id >= ?11 AND id < ?12 AND id > ?13 AND (+created_at, +id) < (coalesce(?3,
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY id LIMIT ?6
 
+-- Those of the runs ?11, after the id ?12, by their ids.
+-- name: meant_runs_named
+SELECT {meant(r)} FROM json_each(?11) u CROSS JOIN runs r ON r.id = u.value
+WHERE r.id > ?12 AND (+r.created_at, +r.id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+  AND +r.created_at >= coalesce(?8, -1e18) AND {is_meant(r)}
+ORDER BY r.id LIMIT ?6
+
 -- name: plan_act
 INSERT INTO acts (id, verb, actor, note, options, namespace, via, request, created_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, store_now())

@@ -1,13 +1,13 @@
 -- The hot path. Each statement runs once for each row of values that batch.py makes.
 
--- These eight statements write hops. In issue_steps, ?17 is the node and ?18 is the time; in issue_queued, ?24 and ?25. In begin_runs, ?18 is the node.
+-- These eight statements write hops. In issue_steps, ?17 is the node and ?18 is the time; in issue_queued, ?24 and ?25. In begin_runs, ?18 is the
+-- node, which the session has looked for before.
 
 -- name: begin_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags, parent_id,
                   parent_n, deadline, created_at, started_at, output, error, finished_at)
-SELECT ?1, ?2, ?3, ?4, ?14, ?5, CASE WHEN ?17 IS NULL THEN ?18 END, ?6 + (?17 IS NOT NULL), ?7, ?8, ?9, ?10,
-       ?11, ?12, ?13, ?13, ?15, ?16, ?17
-WHERE {is_member(?18)}
+VALUES (?1, ?2, ?3, ?4, ?14, ?5, iif(?17 IS NULL, ?18, NULL), ?6 + (?17 IS NOT NULL), ?7, ?8, ?9, ?10,
+        ?11, ?12, ?13, ?13, ?15, ?16, ?17)
 ON CONFLICT (id) DO NOTHING
 
 -- name: own_runs

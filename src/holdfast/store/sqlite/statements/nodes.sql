@@ -41,12 +41,18 @@ SELECT node, sum(steps), sum(runs) FROM (
     SELECT owner, 0, count(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL GROUP BY owner)
 GROUP BY node ORDER BY node LIMIT 10000
 
+-- name: add_node
+INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, code)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, store_now(), store_now() + ?7, ?8)
+ON CONFLICT (id) DO NOTHING
+
 -- The node reaches the store through a server. Its secret is made once, and its token stays the same.
 -- name: make_remote
-INSERT INTO remote_nodes AS r (node, token, secret)
-SELECT id, ?2, ?3 FROM nodes WHERE id = ?1 AND retired_at IS NULL
-ON CONFLICT (node) DO UPDATE SET token = excluded.token WHERE r.token = excluded.token
-RETURNING secret
+INSERT INTO remote_nodes (node, token, secret) VALUES (?1, ?2, ?3) RETURNING secret
+
+-- name: remote_secret
+SELECT r.secret FROM remote_nodes r JOIN nodes n ON n.id = r.node
+WHERE r.node = ?1 AND r.token = ?2 AND n.retired_at IS NULL
 
 -- name: remote_node
 SELECT r.token, r.secret, n.offers, r.turn FROM remote_nodes r JOIN nodes n ON n.id = r.node

@@ -51,7 +51,7 @@ FROM kinds k
 
 -- Runs without a parent that ended in this state from ?2 to ?3 in the namespace ?4, or in all, the newest first.
 -- name: ended_in
-SELECT workflow, state, created_at, finished_at FROM runs INDEXED BY runs_ended
+SELECT workflow, version, state, created_at, finished_at FROM runs INDEXED BY runs_ended
 WHERE state = ?1 AND finished_at >= ?2 AND finished_at < ?3 AND finished_at IS NOT NULL
   AND (?4 IS NULL OR +namespace = ?4) AND (?5 IS NULL OR +workflow = ?5) AND +parent_id IS NULL
 ORDER BY finished_at DESC LIMIT ?6

@@ -83,7 +83,8 @@ SELECT value FROM json_each(?1)
 -- How much of these limits is in use: the weight of the steps that run under each, and of the runs that have begun and not
 -- ended.
 -- name: limit_rooms
-SELECT l.id, l.kind, l.most, l.per_s, l.burst, l.tat, iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive AND NOT l.is_set
+SELECT l.id, l.kind, l.most, l.per_s, l.burst, l.tat, iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive AND NOT l.is_set,
+       l.saved_for, l.saved_until - store_now(), l.rests_until - store_now()
 FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
 
 -- fragment: used_of(l)
@@ -100,6 +101,20 @@ FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
 
 -- name: spend_tokens
 UPDATE limits SET tat = max(tat, store_now()) + ?2 * per_s / most WHERE id = ?1 AND most > 0
+
+-- True if something in this queue could have begun by ?4.
+-- name: steps_wait_long
+SELECT 1 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
+WHERE s.state = 'ready' AND s.lane = ?1 AND s.priority = ?2 AND s.queue = ?3 AND s.ready_at <= ?4 AND {goes_on(r)} LIMIT 1
+
+-- name: runs_wait_long
+SELECT 1 FROM runs INDEXED BY runs_pending
+WHERE state = 'pending' AND workflow = ?1 AND version = ?2 AND priority = ?3 AND queue = ?4 AND created_at <= ?5 LIMIT 1
+
+-- Writes for which queue the slots of limits are saved up, and for how long; and for how long none are.
+-- name: save_slots
+UPDATE limits SET saved_for = ?2, saved_until = store_now() + ?3, rests_until = store_now() + ?4
+WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: queue_numbers
 SELECT id, key, limits FROM queues WHERE key = ?1
@@ -121,20 +136,23 @@ ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, declared = excluded.decla
            ELSE excluded.most END,
     tat = coalesce(min(tat, store_now() + excluded.burst * excluded.per_s / excluded.declared), tat)
 
+-- fragment: saved_for(l)
+iif({l}.saved_until > store_now(), {l}.saved_for, NULL)
+
 -- Limits and rates by name, with how much of each is in use.
 -- name: limits
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
-       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at
+       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at, {saved_for(l)}
 FROM limits l WHERE l.name > ?2 AND (?1 IS NULL OR {namespace_of(l.name)} = ?1) ORDER BY l.name LIMIT ?3
 
 -- name: limit
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
-       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at
+       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at, {saved_for(l)}
 FROM limits l WHERE l.name = ?1
 
 -- name: limits_of_queue
 SELECT l.id, l.name, l.kind, l.declared, l.most, l.per_s, l.burst, l.tat, l.is_set, l.actor, l.note,
-       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at,
+       iif(l.kind = 'limit', {used_of(l)}, 0), store_now(), l.adaptive, l.least, l.moved, l.moved_at, {saved_for(l)},
        coalesce((SELECT w.value ->> 1 FROM json_each(q.limits) w WHERE w.value ->> 0 = l.id), 1)
 FROM queues q CROSS JOIN (SELECT 0) CROSS JOIN limits l ON l.id IN (SELECT e.value ->> 0 FROM json_each(q.limits) e UNION ALL SELECT e.value FROM json_each(q.rates) e)
 WHERE q.id = ?1 ORDER BY l.kind, l.name

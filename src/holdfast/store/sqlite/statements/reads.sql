@@ -46,6 +46,20 @@ WHERE id >= ?11 AND id < ?12 AND (+created_at, +id) < (coalesce(?3, 1e18), coale
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
+-- The oldest runs of the namespace ?7 after the cursor (?11, ?12), not before ?8, and before (?3, ?4).
+-- name: runs_oldest
+SELECT {Run} FROM runs INDEXED BY runs_newest
+WHERE namespace = ?7 AND (created_at, id) > (coalesce(?11, -1e18), coalesce(?12, '')) AND created_at < coalesce(?3, 1e18)
+  AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
+ORDER BY created_at, id LIMIT ?6
+
+-- The same, of those whose ids are between ?13 and ?14.
+-- name: runs_beginning_oldest
+SELECT {Run} FROM runs
+WHERE id >= ?13 AND id < ?14 AND (+created_at, +id) > (coalesce(?11, -1e18), coalesce(?12, ''))
+  AND +created_at < coalesce(?3, 1e18) AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
+ORDER BY created_at, id LIMIT ?6
+
 -- name: ended_runs
 SELECT {Run(r)} FROM json_each(?1) u CROSS JOIN runs r ON r.id = u.value
 WHERE r.finished_at IS NOT NULL OR +r.state = 'stuck'

@@ -12,5 +12,8 @@ SELECT token, token_digest, expires_at FROM sessions WHERE digest = ?1 AND expir
 -- name: end_session
 DELETE FROM sessions WHERE digest = ?1
 
+-- name: end_oldest_sessions
+DELETE FROM sessions WHERE digest IN (SELECT digest FROM sessions WHERE token = ?1 ORDER BY expires_at DESC, digest LIMIT -1 OFFSET ?2)
+
 -- name: sweep_sessions
 DELETE FROM sessions WHERE digest IN (SELECT digest FROM sessions WHERE expires_at <= (SELECT store_now()) ORDER BY expires_at LIMIT ?1)

@@ -8,6 +8,9 @@ ON CONFLICT (id) DO NOTHING
 -- name: token
 SELECT {Token} FROM tokens WHERE id = ?1
 
+-- name: these_tokens
+SELECT {Token} FROM tokens WHERE id IN (SELECT value FROM json_each(?1))
+
 -- name: tokens
 SELECT {Token} FROM tokens ORDER BY made_at DESC, id LIMIT ?1
 

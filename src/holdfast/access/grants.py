@@ -1,4 +1,5 @@
-"""What the claims of somebody else's token mean here. A table in the settings says it: claims in, an identity out. Pure.
+"""What grants give to whoever has a token of somebody else (OpenID Connect). A table in the settings says it: the claims of the
+token in, an identity out. Pure.
 
 The signature has been checked by whoever asks this. Each reason to refuse is the same None, so nobody learns which one it
 was.
