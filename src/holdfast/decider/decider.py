@@ -1043,9 +1043,8 @@ class Decider:
         return Drift("", "a run that goes on", asked, message=message, kind="fails")
 
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        unread = self._mailbox.unread()
         finish = finish_of(
-            self.workflow, main, self._interruption, unread, self.payload_max, self._left_sagas
+            self.workflow, main, self._interruption, self._mailbox, self.payload_max, self._left_sagas
         )
         if finish.how in ("succeeded", "continued"):
             if self._sagas and self._still_undoes_sagas(main):

@@ -13,6 +13,7 @@ from holdfast.decider.commands import Finish
 from holdfast.errors import Bug, ContinueAsNew, HoldfastError, RunTimeout, Stop, WorkflowError
 
 if TYPE_CHECKING:
+    from holdfast.decider.mailbox import Mailbox
     from holdfast.workflow.workflow import Workflow
 
 Interruption: TypeAlias = Literal["cancel", "deadline"]
@@ -25,7 +26,7 @@ def finish_of(
     workflow: Workflow[Any, Any],
     main: asyncio.Task[Any],
     interruption: Interruption | None,
-    unread: tuple[int, ...],
+    mailbox: Mailbox,
     payload_max: int,
     left_sagas: Sequence[LeftSaga] = (),
 ) -> Finish:
@@ -44,7 +45,7 @@ def finish_of(
         next_one = continuation(error)
         if next_one is not None:
             raw, _ = workflow.shape.checked(next_one.arguments, next_one.keywords, payload_max)
-            return Finish("continued", input=raw, unread=unread)
+            return Finish("continued", input=raw, unread=mailbox.unread())
     except HoldfastError as wrong:
         error = wrong
     return failed(error, left_sagas)
