@@ -2,12 +2,14 @@
 follows.
 
 Agents add up how the attempts under the limit went. The leader looks once a second, and calls `look_at`. A window ends when
-it has enough attempts to judge by. Then the number is what the dependency bears by Little's law, that is, the number
-times how long attempts usually take by how long they took, and a little more, so that it grows while all is well. If
-attempts fail as they do under overload, the number falls by a third, and does not come near that number for a while.
+it has enough attempts to judge by. The new number is what the dependency can bear by Little's law: the old number,
+multiplied by how long attempts usually take, divided by how long they took in this window. A little is added, so that the
+number grows while all is well. If attempts fail as they do under overload, the number falls by a third, and stays below
+the one at which they failed for a while.
 
-What attempts usually take is not a minimum, which is too low if they vary. It is tried out: now and then the number is
-lowered for a window. If attempts are no faster then, it was not the load that made them slow.
+How long attempts usually take is not the shortest time ever seen: attempts vary, so that would be too short. The leader
+finds it out by trial: now and then it lowers the number for a window. If attempts are no faster then, it was not the load
+that made them slow.
 """
 
 from __future__ import annotations
@@ -21,31 +23,31 @@ from msgspec.structs import replace
 from holdfast.durations import span
 
 FIRST_PART = 10
-"""A new limit begins with the tenth part of its ceiling."""
+"""A new limit begins with its ceiling divided by this."""
 ATTEMPTS_MIN = 10
-"""How many attempts a window has at least, and not fewer than the number itself."""
+"""A window needs at least this many attempts, and at least as many as the number itself."""
 WINDOW_MAX_S = 60.0
-"""A window that has too few attempts after this time is begun anew, unless attempts take that long."""
+"""A window that has too few attempts after this time begins again, unless attempts themselves take that long."""
 TOLERANCE = 1.1
-"""Attempts that take this much of what is usual are as usual."""
+"""Attempts that take at most this many times as long as usual count as usual."""
 FAILED_MIN, FAILED_SHARE = 2, 0.1
 """This many failed attempts, if they are also this share of all, say that the dependency is overloaded."""
 FALL = 0.7
-"""What is left of the number after that, and while it is tried out whether fewer are faster."""
+"""The number is multiplied by this after such failures, and while the leader tries whether fewer at once are faster."""
 LATE_S = 1.0
 """How late agents report how attempts went."""
 WARY = 20
 """For this many windows the number stays below one at which attempts failed."""
 TRIED_EVERY, TRIED_EVERY_SLOW = 40, 6
-"""After this many windows, the leader tries whether fewer at once are faster: seldom, or soon if attempts are slow."""
+"""After this many windows, the leader tries whether fewer at once are faster. The second number is for slow attempts."""
 SLOW = 1.5
-"""Attempts that take this much of what is usual are slow."""
+"""Attempts that take more than this many times as long as usual are slow."""
 FASTER = 0.85
-"""Fewer are faster if attempts take no more than this part of the time."""
+"""Fewer at once are faster if attempts then take at most this part of the time."""
 LEARNED = 0.1
-"""How much of what is usual one window changes."""
+"""How much weight one window has in how long attempts usually take."""
 NOTED = 0.2
-"""What is usual is written if it has changed by more than this, even if the number stays."""
+"""How long attempts usually take is written if it has changed by more than this part, even if the number stays."""
 
 
 class LimitLook(NamedTuple):
@@ -81,10 +83,10 @@ class Watch(msgspec.Struct, frozen=True):
     """The most that was seen in use."""
     windows: int = 0
     """How many windows have ended since it was last tried out whether fewer are faster."""
-    brim: int | None = None
+    failed_at: int | None = None
     """A number at which attempts failed."""
     wary: int = 0
-    """How many windows the number stays below `brim`."""
+    """How many windows the number stays below `failed_at`."""
     tried: tuple[int, float] | None = None
     """While it is tried out whether fewer are faster: the number before, and how long attempts took."""
 
@@ -144,7 +146,7 @@ def _decided(row: LimitLook, watch: Watch, ok: int, failed: int, took_s: float |
     watch = replace(watch, windows=watch.windows + 1, wary=max(0, watch.wary - 1))
     if failed >= FAILED_MIN and failed >= (ok + failed) * FAILED_SHARE:
         why = f"{failed} of {ok + failed} attempts failed"
-        watch = replace(watch, brim=row.most, wary=WARY, tried=None, windows=0)
+        watch = replace(watch, failed_at=row.most, wary=WARY, tried=None, windows=0)
         return _Decided(int(row.most * FALL), watch, why)
     if took_s is None:
         return _Decided(row.most, watch, "")
@@ -165,8 +167,8 @@ def _decided(row: LimitLook, watch: Watch, ok: int, failed: int, took_s: float |
         return _Decided(target, watch, f"attempts took {span(took_s)} instead of {span(usual_s)}")
     if not is_used:
         return _Decided(row.most, watch, "")
-    if watch.brim is not None and watch.wary:
-        target = max(row.most, min(target, watch.brim - 1))
+    if watch.failed_at is not None and watch.wary:
+        target = max(row.most, min(target, watch.failed_at - 1))
     return _Decided(target, watch, f"attempts took {span(took_s)}, as usual")
 
 
@@ -186,7 +188,7 @@ def _begun(
     """Return the beginning of a window. After a move it begins when what ran before has ended."""
     known = Watch(now, row.most, 0, 0, 0.0, row.usual_s) if watch is None else watch
     if most is None and known.most != row.most:  # somebody else has changed the number
-        known = replace(known, tried=None, windows=0, brim=None, wary=0)
+        known = replace(known, tried=None, windows=0, failed_at=None, wary=0)
     return replace(
         known,
         since=now + waits_s,

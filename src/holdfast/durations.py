@@ -52,7 +52,7 @@ def start_name(workflow: str) -> str:
     return f"{REST}{workflow}:start"
 
 
-def mark_of(place: int) -> int:
+def landmark_of(place: int) -> int:
     """Return the landmark to which step number `place` of a run belongs."""
     coarse = max(0, place.bit_length() - EXACT_BITS)
     return (place >> coarse) << coarse
@@ -60,7 +60,7 @@ def mark_of(place: int) -> int:
 
 def rest_name(workflow: str, step: str, place: int) -> str:
     """Return the name for how long runs took to their end after they asked for this step."""
-    return f"{REST}{workflow}:{step}@{mark_of(place)}"
+    return f"{REST}{workflow}:{step}@{landmark_of(place)}"
 
 
 class DurationCounts:

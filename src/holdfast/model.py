@@ -394,7 +394,7 @@ class Outcome(msgspec.Struct, gc=False):
 
 class Inherited(msgspec.Struct, frozen=True):
     """What a retry or a fork takes over from the run before it for the step with this key, which its code has not asked
-    for yet. Without effect and child, it is that somebody has set the step's result."""
+    for yet. If there is neither effect nor child, somebody has set the step's result."""
 
     key: str
     effect: str | None = None
@@ -1060,7 +1060,7 @@ class HookRow(msgspec.Struct, frozen=True):
     rotated_at: float | None
 
     def __repr__(self) -> str:
-        return f"<hook {self.name} {self.scheme}>"  # its secrets belong into no log
+        return f"<hook {self.name} {self.scheme}>"  # its secrets belong in no log
 
 
 class Trigger(msgspec.Struct, frozen=True):

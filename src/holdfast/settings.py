@@ -1,4 +1,5 @@
-"""Settings files: TOML, or JSON if the name ends in .json. Who uses a part of one says what that part looks like."""
+"""Settings files: TOML, or JSON if the name ends in .json. Each module that uses a part of such a file says what that part
+looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans, by OpenTelemetry's API. This is the only module that knows it. Where spans go says the program, by its SDK.
+"""Spans, by OpenTelemetry's API. This is the only module that knows it. The program's SDK decides where spans go.
 
 A span is open while something happens: a start is written, an attempt runs, a request is answered. None is open while a run
 waits. How an attempt ended is said when it has ended, and the span of a run is made then. Spans carry names and numbers, and never a payload or the
@@ -68,7 +68,7 @@ class Spans:
 
     @contextmanager
     def starting(self, run: NewRun) -> Iterator[NewRun]:
-        """A span while a run is started. Yields the run with its trace."""
+        """Open a span while a run is started. Yield the run with its trace."""
         attributes = {"holdfast.run": run.id, "holdfast.workflow": bare(run.workflow)}
         with self._span(f"start {bare(run.workflow)}", SpanKind.PRODUCER, attributes):
             yield self.tagged(run)
@@ -82,7 +82,7 @@ class Spans:
 
     @contextmanager
     def sending(self, what: str, attributes: Attributes, to: Sequence[str] = ()) -> Iterator[Sent]:
-        """A span while a signal, an update or an event is sent. It has links to the traces of the runs that get it."""
+        """Open a span while a signal, an update or an event is sent. It has links to the traces of the runs that get it."""
         with self._span(what, SpanKind.PRODUCER, attributes) as span:
             sent = Sent(span)
             sent.link(to)
@@ -97,7 +97,7 @@ class Spans:
 
     @contextmanager
     def serving(self, parent: str, name: str, attributes: Attributes) -> Iterator[Span]:
-        """A span while a request is answered that carries a trace."""
+        """Open a span while a request that carries a trace is answered."""
         with self._span(name, SpanKind.SERVER, attributes, _within(parent)) as span:
             yield span
 
@@ -155,5 +155,5 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def attempt_attributes(**given: Any) -> dict[str, Value]:
-    """Return attributes in our own room of names. What is None is left out."""
+    """Return attributes whose names begin with `holdfast.`. What is None is left out."""
     return {f"holdfast.{name}": value for name, value in given.items() if value is not None}

@@ -1,7 +1,7 @@
 """Whether this process traces, and where a run says to which trace it belongs.
 
 The trace of a run is a tag, in the form of W3C's header `traceparent`. It is there only if whoever started the run traced.
-What a span is knows `spans.py`, which is loaded only if traces are on.
+Only `spans.py` knows what a span is. It is loaded only if traces are on.
 """
 
 from __future__ import annotations

@@ -508,7 +508,7 @@ async def test_a_token_that_expires_ends_what_waits(host: IssuerHost) -> None:
         asked.server.guard._known.clear()
         assert (await asked.get("/v1/me", headers=head)).status_code == 401
         who = await asked.server.guard.verified(bearer(host.token())["Authorization"], "")
-        assert not await asked.server.is_still(who, Act.READ, {"authorization": head["Authorization"]})
+        assert not await asked.server.is_still_good(who, Act.READ, {"authorization": head["Authorization"]})
 
 
 # --- browsers, through a proxy ----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ PLACES = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",
+    "pyproject.toml",
 )
 NOT_OURS = {
     GLOSSARY: "it lists them",

@@ -104,9 +104,9 @@ def test_failures_let_it_fall_and_it_stays_below() -> None:
     """A tenth of the attempts is enough, but not one alone. Then the number does not come near that one for a while."""
     watch, move = look_at(after(18, failed=2), BEGUN, 1.0)
     assert move == Move(7, 0.2, "2 of 20 attempts failed")
-    assert (watch.brim, watch.since) == (10, 1.0 + 0.2 + 1.0)
+    assert (watch.failed_at, watch.since) == (10, 1.0 + 0.2 + 1.0)
     assert decided(after(9, failed=1)) == Move(11, 0.2, "attempts took 200 ms, as usual")
-    near = replace(BEGUN, most=9, brim=10, wary=2)
+    near = replace(BEGUN, most=9, failed_at=10, wary=2)
     watch, move = look_at(after(20, most=9), near, 1.0)
     assert (watch.wary, move) == (1, None)
     watch, move = look_at(after(40, most=9), replace(watch, wary=0), 3.0)
@@ -129,9 +129,9 @@ def test_it_stays_between_floor_and_ceiling() -> None:
 
 def test_another_number_begins_a_window() -> None:
     """If somebody else has changed it, what was counted before says nothing."""
-    watch, move = look_at(after(30, most=4), replace(BEGUN, brim=9, wary=5), 1.0)
+    watch, move = look_at(after(30, most=4), replace(BEGUN, failed_at=9, wary=5), 1.0)
     assert move is None
-    assert (watch.most, watch.ok, watch.brim) == (4, 30, None)
+    assert (watch.most, watch.ok, watch.failed_at) == (4, 30, None)
 
 
 def test_a_notable_change_of_what_is_usual_is_written() -> None:

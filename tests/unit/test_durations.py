@@ -16,7 +16,7 @@ from holdfast.durations import (
     DurationCounts,
     eta,
     eta_names,
-    mark_of,
+    landmark_of,
     rest_name,
     sketches,
     span,
@@ -113,9 +113,9 @@ def test_what_waits_to_be_reported_is_bounded() -> None:
 
 def test_landmarks_are_exact_at_first_and_few_in_all() -> None:
     """The first 31 steps are distinguished, and of a hundred thousand about two hundred."""
-    assert [mark_of(place) for place in range(1, 32)] == list(range(1, 32))
-    assert len({mark_of(place) for place in range(1, 100_000)}) < 250
-    assert all(0.93 * place < mark_of(place) <= place for place in range(1, 5_000))
+    assert [landmark_of(place) for place in range(1, 32)] == list(range(1, 32))
+    assert len({landmark_of(place) for place in range(1, 100_000)}) < 250
+    assert all(0.93 * place < landmark_of(place) <= place for place in range(1, 5_000))
 
 
 def run_of(state: RunState = RunState.RUNNING, **more: object) -> RunRow:

@@ -70,7 +70,7 @@ SECTIONS = {
         "callback": ("callbacks", "End a callback in place of the other system."),
         "limits": (
             "limits",
-            "List limits and rates, show who holds one and who waits, or set the number of one.",
+            "List limits and rates, show who has slots and who waits, or set the number of one.",
         ),
         "fair": ("fair", "List fair keys and their weights, or set a weight."),
         "schedules": ("schedules", "List schedules, and preview, pause, run, create or backfill one."),

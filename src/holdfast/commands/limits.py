@@ -22,7 +22,7 @@ from holdfast.wire import answers
 @click.argument("more", nargs=-1, metavar="[set KEY N]")
 @note_option
 def limits(key: str | None, more: tuple[str, ...], note: str, store: str, as_json: bool) -> None:
-    """List limits and rates, show who holds one and who waits, or set the number of one.
+    """List limits and rates, show who has slots and who waits, or set the number of one.
 
     \b
     holdfast limits

@@ -77,7 +77,7 @@ async def waiting(store: Store, config: Config, who: Identity) -> list[Waiting]:
 
 
 def seen(namespace: str | None, one: Waiting) -> Waiting:
-    """Return it with the names that those in the namespace see."""
+    """Return what waits with the names that those in the namespace see."""
     return msgspec.structs.replace(
         one,
         name=shown(namespace, one.name),

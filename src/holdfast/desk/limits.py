@@ -29,7 +29,7 @@ from holdfast.workflow import options
 
 LIST_MAX = 1000
 USES_MAX = 100
-"""How many holders and waiters of a limit are shown."""
+"""How many of those who have a slot under a limit are shown, and how many of those who wait for one."""
 
 
 class LimitDesk(Protocol):
@@ -74,7 +74,7 @@ class LocalLimitDesk:
         return answers.FairKey(key, weight, str(who.actor), note)
 
     async def get(self, who: Identity, key: str) -> answers.LimitSeen:
-        """Return a limit with those who hold it and those who wait for it, the oldest first."""
+        """Return a limit with those who have its slots and those who wait for one, the oldest first."""
         who.demand(Act.READ)
         seen = await self._store.limits.seen(_name(who, key), USES_MAX)
         if seen is None:
@@ -169,7 +169,7 @@ class Limits:
         return found
 
     async def show(self, key: str) -> answers.LimitSeen:
-        """Return a limit with those who hold it and those who wait for it, the oldest first."""
+        """Return a limit with those who have its slots and those who wait for one, the oldest first."""
         return await self._desk().get(self._who, key)
 
     async def set(self, key: str, most: int | None, note: str = "") -> answers.Limit:

@@ -1,4 +1,4 @@
-"""What people look at: runs in time, what needs a person, what waits for nobody.
+"""What people look at: runs in time, what needs a person, what nobody can do.
 
 Python (`hf.desk.overview`), the command line and the server all ask an `Overview`, with the identity of who asks. Nothing here
 changes anything.

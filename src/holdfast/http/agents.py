@@ -111,7 +111,7 @@ async def _agent(call: Call) -> Known:
 
 
 def _gone() -> Refusal:
-    return Refusal("gone", "this agent left, or was taken for gone: register anew")
+    return Refusal("gone", "this agent has left, or counts as gone: register again")
 
 
 def _token(who: Identity) -> str:

@@ -55,7 +55,7 @@ class Server:
         self._desk = desk
         self.guard = Guard(hf.store.tokens, hf.environment, hf.config, is_loopback=is_loopback, issuer=issuer)
         self.visitors = Visitors(hf.store, self.guard, hf.environment)
-        self.watch = Watch(self.guard, self.is_still, hf.environment)
+        self.watch = Watch(self.guard, self.is_still_good, hf.environment)
         self.refused = RefusedRequests(hf.store.tokens, hf.environment)
         self.figures = Figures()
         self.spans = hf.caller.spans
@@ -83,7 +83,7 @@ class Server:
     def looks(self) -> Looks:
         return self._looks
 
-    async def is_still(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
+    async def is_still_good(self, who: Identity, act: Act, headers: Mapping[str, str]) -> bool:
         """True if the token of a request that has been open for a while is still good."""
         if who.kind is Kind.LOCAL:
             return not await self.guard.has_tokens()
@@ -94,7 +94,7 @@ class Server:
         except Refusal:
             return False
         except StoreError:
-            return True  # nobody can find out now
+            return True  # the store cannot be asked now, and the next look may succeed
 
     async def demand_streams(self, who: Identity) -> None:
         """Refuse if this token has as many streams as it may have."""

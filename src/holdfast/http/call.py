@@ -27,7 +27,7 @@ ASKER = "holdfast.asker"
 
 
 class Looking(Protocol):
-    """Reads what changes once for all who watch it."""
+    """Reads the mark of a topic once for everybody who watches that topic."""
 
     async def mark(self, who: Identity, topic: str, read: Callable[[], Awaitable[str]]) -> str: ...
 

@@ -1,5 +1,5 @@
-"""Who asks: makes the identity of a request from its token, and keeps off what a browser page must not do. A token is one of
-the store's own, or, if the settings name an issuer, one that this issuer has signed.
+"""Who asks: makes the identity of a request from its token, and refuses what a page in a browser must not ask. A token is
+one of the store's own, or, if the settings name an issuer, one that this issuer has signed.
 
 Without a token in the store, a server listens on this host alone, and whoever reaches it is its user. A page in that
 user's browser could reach it, too, so it must then name this host (`Host`) and come from no other page (`Origin`,
@@ -154,7 +154,7 @@ class Guard:
         counted = f"{who.id}/{part}"
         bucket = self._buckets.get(counted)
         if bucket is None:
-            if len(self._buckets) >= KNOWN_MAX:  # those that are full again say nothing
+            if len(self._buckets) >= KNOWN_MAX:  # a bucket that is full again need not be kept
                 self._buckets = {
                     name: one for name, one in self._buckets.items() if one.at + burst / per_s > now
                 }

@@ -39,7 +39,7 @@ def problem_of(error: HoldfastError, *, request: str = "", place: str = "", hide
     if name == "internal":
         detail = ""
     elif isinstance(error, StoreError) and name == "unavailable":
-        detail = "the store cannot be reached"  # the address of the store is nobody's business
+        detail = "the store cannot be reached"  # without the address of the store
     made = _made(name, detail, request, "" if isinstance(error, AccessError) else place, "")
     if name not in {"unknown", "internal"}:
         made.error = _finer(error, name)
@@ -50,7 +50,8 @@ def problem_of(error: HoldfastError, *, request: str = "", place: str = "", hide
 def _finer(error: HoldfastError, name: str) -> str:
     """Return the class of an error, if it is not the one that its problem stands for anyway."""
     usual = next(kind for kind, known in FROM.items() if known == name)
-    return "" if type(error) is usual and name != "gone" else type(error).__name__  # agents are gone, too
+    # An agent that has left gets `gone`, too. So an answer that comes too late always names its class.
+    return "" if type(error) is usual and name != "gone" else type(error).__name__
 
 
 def _made(name: str, detail: str, request: str, place: str, next: str) -> Problem:

@@ -162,7 +162,7 @@ ROUTES: tuple[Route, ...] = (
           answers.CalledBack, requests.AnswerCallback, statuses={200: "taken", **callbacks.GONE}, size=Size.PAYLOAD),
     Route("GET", "/v1/limits", Act.READ, "List limits and rates by key, and how much of each is in use", limits.limits,
           answers.Limits, query=limits.FairQuery),
-    Route("GET", "/v1/limits/{limit}", Act.READ, "Show a limit, who holds it and who waits for it", limits.limit,
+    Route("GET", "/v1/limits/{limit}", Act.READ, "Show a limit, who has its slots and who waits for one", limits.limit,
           answers.LimitSeen),
     Route("POST", "/v1/limits/{limit}", Act.STEER, "Set the number of a limit or a rate", limits.set_limit, answers.Limit,
           requests.SetLimit),

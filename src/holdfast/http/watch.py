@@ -21,7 +21,7 @@ LOOK_S = 0.75
 """How often it looks. A look takes time, too, and a token must open nothing a second after it was revoked."""
 
 T = TypeVar("T")
-IsStill = Callable[[Identity, Act, Mapping[str, str]], Awaitable[bool]]
+IsStillGood = Callable[[Identity, Act, Mapping[str, str]], Awaitable[bool]]
 
 
 class Open:
@@ -64,8 +64,8 @@ class Open:
 
 
 class Watch:
-    def __init__(self, guard: Guard, is_still: IsStill, environment: Environment) -> None:
-        self._guard, self._is_still, self._environment = guard, is_still, environment
+    def __init__(self, guard: Guard, is_still_good: IsStillGood, environment: Environment) -> None:
+        self._guard, self._is_still_good, self._environment = guard, is_still_good, environment
         self._open: dict[Open, None] = {}
         self._is_leaving = False
         self._looking: asyncio.Task[None] | None = None
@@ -103,7 +103,7 @@ class Watch:
             try:
                 await self._look()
             except StoreError:
-                continue  # nobody can look now
+                continue  # the store cannot be asked now
             except Exception:
                 log.exception("looking at the tokens of open requests")
 
@@ -114,6 +114,6 @@ class Watch:
             askers.setdefault(key, []).append(one)
         await self._guard.look_again({given for given, _, _ in askers if given is not None})
         for (_, _, act), those in askers.items():
-            if not await self._is_still(those[0].who, act, those[0].headers):
+            if not await self._is_still_good(those[0].who, act, those[0].headers):
                 for one in those:
                     one.refuse()

@@ -43,7 +43,9 @@ class RemoteQuarantineDesk:
     ) -> int:
         if run_id is not None:
             if fingerprint is not None:
-                raise HoldfastError("say which steps: a fingerprint, or a run, not both, over a server")
+                raise HoldfastError(
+                    "say which steps: through a server, name either a fingerprint or a run, not both"
+                )
             whole = requests.Resolve(act=act, note=note, result=raw(result, "result"))
             path, unknown = f"{run_path(run_id)}/quarantine", UnknownRun.of(run_id)
             return (await self._transport.post(who, path, answers.Resolved, whole, lambda: unknown)).steps

@@ -90,7 +90,7 @@ class Transport:
             )
         if parts.username or parts.password:
             raise InvalidSettings(
-                f"a token does not belong into an address, which others can read: set {TOKEN_VARIABLE}"
+                f"a token does not belong in an address, which others can read: set {TOKEN_VARIABLE}"
             )
         self.url, self.environment = url.rstrip("/"), environment
         self.namespace: str | None = None
@@ -118,7 +118,7 @@ class Transport:
                 "to speak to a server, this needs the extra `remote`: pip install 'holdfast[remote]'"
             ) from None
         for name in ("httpx2", "httpcore2"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # a line for every poll is no news
+            logging.getLogger(name).setLevel(logging.WARNING)  # otherwise it logs a line for every poll
         timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
         limits = httpx2.Limits(max_connections=50, keepalive_expiry=60.0)
         return httpx2.AsyncClient(timeout=timeout, limits=limits, trust_env=True)

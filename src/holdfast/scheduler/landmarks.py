@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.durations import DurationCounts, mark_of, rest_name, start_name
+from holdfast.durations import DurationCounts, landmark_of, rest_name, start_name
 from holdfast.environment import StoreClock
 from holdfast.model import StepKind, StepRow
 
@@ -27,7 +27,7 @@ class Landmarks:
 
     def issued(self, n: int, name: str, at: float) -> None:
         """Note that the run asked for a step. The first step at a landmark counts."""
-        landmark = (name, mark_of(n - self._base_n))
+        landmark = (name, landmark_of(n - self._base_n))
         if landmark not in self._first and len(self._first) < LANDMARKS_MAX:
             self._first[landmark] = at
 

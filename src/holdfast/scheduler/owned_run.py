@@ -21,7 +21,7 @@ from holdfast.scheduler.landmarks import Landmarks
 Arrival = Outcome | SignalRow
 
 NONE: frozenset[int] = frozenset()
-"""What most runs have of something that few runs have at all. A set of its own for each would only cost memory."""
+"""The empty set that most runs share, because few runs have anything to put in. A set for each would only cost memory."""
 
 
 class SeatedStep(msgspec.Struct, gc=False):

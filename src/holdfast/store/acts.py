@@ -123,10 +123,10 @@ class CarriedActs(ActReads):
         left = await session.rows(Verb.left_of_act, act_id, limit + 1)
         batch = left[:limit]
         await self._lock(session, act, [row[0] for row in batch])
-        environment, deed = self._database.environment, _Deed.of(act, self._database.environment.new_id)
+        environment, one_run = self._database.environment, _OneRun.of(act, self._database.environment.new_id)
         began, fates = environment.monotonic(), []
         for row in batch:
-            fates.append((row[0], *await deed.on(session, row)))
+            fates.append((row[0], *await one_run.on(session, row)))
             if environment.monotonic() - began > share_s:
                 break
         return await _end(session, act_id, fates, is_last=len(fates) == len(left))
@@ -221,15 +221,15 @@ def _actor(act: ActRow) -> Actor:
     return Actor(act.actor, act.via, act.request)
 
 
-class _Deed(NamedTuple):
-    """What an act does to each of its runs."""
+class _OneRun(NamedTuple):
+    """Carries out an act on one run after the other."""
 
     act: ActRow
     options: ActOptions
     cause: Cause
 
     @classmethod
-    def of(cls, act: ActRow, new_id: Any) -> _Deed:
+    def of(cls, act: ActRow, new_id: Any) -> _OneRun:
         options = msgspec.json.decode(act.options, type=ActOptions)
         return cls(act, options, Cause(_actor(act), act.note, new_id, act.id))
 

@@ -200,7 +200,8 @@ class _Point(NamedTuple):
     """The last place in the history that is kept."""
     before_n: float
     after_seq: float
-    """The code had asked for a step by then if its n is smaller than the one, and its `after_seq` than the other."""
+    """The code had asked for a step by then if the step's n is smaller than `before_n`, and its `after_seq` smaller than
+    the one here."""
     is_end: bool
     """True if everything that is recorded is kept."""
     is_cancelled: bool

@@ -1,4 +1,4 @@
-"""Limits and rates: what they are, how much of them is in use, who holds them, and what operators set."""
+"""Limits and rates: what they are, how much of them is in use, who has their slots, and what operators set."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Limits(AgentLimits, LeaderLimits):
 
     @look
     async def seen(self, session: Session, name: str, limit: int) -> LimitSeen | None:
-        """Return a limit with up to `limit` of those who hold it and of those who wait for it, the oldest first."""
+        """Return a limit with up to `limit` of those who have its slots and of those who wait for one, the oldest first."""
         row = await session.row(Verb.limit, name)
         if row is None:
             return None

@@ -1,4 +1,4 @@
-"""What people look at: what runs wait for, and what waits for nobody."""
+"""What people look at: what runs wait for, and what nobody can do."""
 
 from __future__ import annotations
 

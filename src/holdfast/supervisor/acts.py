@@ -1,7 +1,7 @@
-"""Carries out acts on many runs, batch after batch. Whoever has the act's lease does: the process that began it, or the
-leader if that process is gone.
+"""Carries out acts on many runs, batch after batch. Whoever has the act's lease carries it out: the process that
+began it, or the leader if that process is gone.
 
-The store decides about each run, in the transaction that acts on it. This only asks for the next batch.
+The store decides about each run, in the transaction that acts on it. This module only asks for the next batch.
 """
 
 from __future__ import annotations

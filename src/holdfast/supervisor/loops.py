@@ -9,8 +9,9 @@ from holdfast.supervisor.outbox import Outbox
 from holdfast.supervisor.supervisor import Supervisor
 
 SOONEST_S = 0.002
-"""How soon one pass follows another because something is due. After somebody has set the store's clock back, what a node knows
-of it stands still for that time, and something that is due soon stays so."""
+"""How soon one pass follows another because something is due. After somebody has set the store's clock back,
+`StoreClock.now()` returns the same time until that clock has caught up. Something that is due a moment later stays so for
+all that time, and without this pause the loop would spin."""
 
 
 async def supervise(supervisor: Supervisor, loops: Loops, clock: StoreClock) -> None:

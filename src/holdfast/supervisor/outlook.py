@@ -23,7 +23,7 @@ class Outlook(NamedTuple):
     """The twins of its steps, by the step's number."""
 
     def shown(self, namespace: str | None) -> Outlook:
-        """Return it with the names that those in the namespace see."""
+        """Return this outlook with the names that those in the namespace see."""
         return self._replace(bounds={shown(namespace, name): bound for name, bound in self.bounds.items()})
 
     def straggles(self, step: StepRow, now: float) -> bool:

@@ -1,7 +1,7 @@
 """What a timeline consists of. All times are seconds after `Timeline.begun`.
 
 `fill` says which colour something has: `ok` succeeded, `run` runs now, `fail` went wrong, `lost` its agent was gone, `back`
-undoes or backs off, `wait` waits for a time or somebody, `held` a hold is on it, `idle` nothing of these.
+undoes or backs off, `wait` waits for a time or somebody, `held` is held or behind a gate, `idle` is none of these.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Row(msgspec.Struct, omit_defaults=True, kw_only=True):
     id: str
     """The same as long as the run is kept, whatever else it does."""
     kind: Literal["run", "step", "branch", "group", "rest", "undo", "undone"]
-    """`run`: the run itself, while it waits for a scheduler. `rest`: those of a group that went alike. `undo`: an undo below
+    """`run`: the run itself, while it waits for a scheduler. `rest`: those of a group that ended alike. `undo`: an undo below
     the fold. `undone`: the heading over what a saga has undone, inside its branch."""
     level: int
     name: str

@@ -29,7 +29,7 @@ class Limit(NamedTuple):
     """How many may be at work at once under a key: `Limit("customer:{fair}", 5)`.
 
     The key may name arguments, and `{fair}` and `{namespace}`. A step counts while an agent executes it, a run from its
-    beginning to its end. One that takes more than one place has a `weight`. For runs, `full` says what becomes of a start
+    beginning to its end. One that takes more than one slot has a `weight`. For runs, `full` says what becomes of a start
     while there is no room.
 
     `Limit("stripe", 50, adaptive=True)` is for a dependency of which nobody knows how much it bears. It finds the number by

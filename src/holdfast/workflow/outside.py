@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from holdfast.config import Config
 
 
-class Door(Protocol):
+class OpenHoldfast(Protocol):
     """What such a function uses of an open `Holdfast`."""
 
     config: Config
@@ -26,23 +26,23 @@ class Door(Protocol):
 refuse_opening: Callable[[], None] | None = None
 """What to call before a `Holdfast` is opened. It raises where none may be opened: in a process that loads an author's
 file only to execute one of its steps."""
-chosen: ContextVar[Door | None] = ContextVar("holdfast.door", default=None)
+chosen: ContextVar[OpenHoldfast | None] = ContextVar("holdfast.opened", default=None)
 """The `Holdfast` that plain code names: `hf.wait(paid.send(…))`."""
-_opened: WeakValueDictionary[int, Door] = WeakValueDictionary()
+_opened: WeakValueDictionary[int, OpenHoldfast] = WeakValueDictionary()
 _numbers = count()
 
 
-def enter(door: Door) -> None:
+def enter(opened: OpenHoldfast) -> None:
     """Remember a `Holdfast` that was opened."""
-    _opened[next(_numbers)] = door
+    _opened[next(_numbers)] = opened
 
 
-def leave(door: Door) -> None:
-    for number in [number for number, one in _opened.items() if one is door]:
+def leave(opened: OpenHoldfast) -> None:
+    for number in [number for number, one in _opened.items() if one is opened]:
         del _opened[number]
 
 
-def current() -> Door | None:
+def current() -> OpenHoldfast | None:
     """Return the `Holdfast` through which a signal is sent: the one that was named, or else the one opened last."""
     named = chosen.get()
     if named is not None or not _opened:

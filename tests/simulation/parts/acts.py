@@ -167,14 +167,14 @@ async def _stopped(act_id: str, process: Process) -> Any:
 
 @mutant("a run that has changed since the plan is left alone", within=100, part="acts")
 def changed_runs_are_acted_on(stack: ExitStack) -> None:
-    real = acting._Deed.on
+    real = acting._OneRun.on
 
     async def on(self: Any, session: Any, planned: Any) -> Any:
         row = await session.row(Verb.lock_run, planned[0])
         now = planned if row is None else (planned[0], run_of(row).state, run_of(row).fence)
         return await real(self, session, now)
 
-    code(stack, acting._Deed, "on", on)
+    code(stack, acting._OneRun, "on", on)
 
 
 @mutant("the leader goes on with an act that nobody carries out", within=150, part="acts")

@@ -1,4 +1,4 @@
-"""The page of the backlog: does anything wait for nobody?"""
+"""The page of the backlog: is there work that nobody can do?"""
 
 from __future__ import annotations
 

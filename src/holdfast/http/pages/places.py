@@ -57,7 +57,7 @@ PAGES: tuple[Route, ...] = (
     Route("GET", "/events/{source}/{event}", Act.READ, "What became of this event?", events.event, is_page=True),
     Route("GET", "/callbacks", Act.READ, "What do runs wait for from other systems?", callbacks.callbacks,
           query=callbacks.CallbacksPageQuery, is_page=True),
-    Route("GET", "/backlog", Act.READ, "Does anything wait for nobody?", backlog.backlog, is_page=True),
+    Route("GET", "/backlog", Act.READ, "Is there work that nobody can do?", backlog.backlog, is_page=True),
     Route("GET", "/agents", Act.READ, "Who works, and how well?", agents.agents, query=agents.AgentsPageQuery, is_page=True),
     Route("GET", "/gates", Act.READ, "What keeps steps from beginning?", gates.gates, is_page=True),
     Route("GET", "/limits", Act.READ, "What is full, and who waits for it?", limits.limits, is_page=True),

@@ -145,7 +145,7 @@ def _settings(config: Config) -> dict[str, str]:
 
     Limits on statements are switched off. They may be set for all users, and would end statements that are meant to
     wait. Every statement has a limit on our side. The isolation may be set for all users, too. A statement must see what was
-    committed before it began: what is counted under a lock would otherwise be what was there before the lock was got.
+    committed before it began: what is counted under a lock would otherwise be what was there before the lock was taken.
     """
     return {
         "search_path": SAFE_PATH,

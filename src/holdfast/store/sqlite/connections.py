@@ -209,8 +209,8 @@ class Connections:
         self._prepare(connection)
 
     def _log_ahead(self, connection: apsw.Connection) -> None:
-        """Make the file one with a log. When several processes do this to a new file at once, SQLite refuses one of them
-        without a wait, since each could wait for the other. That one waits for its turn to write, and looks again."""
+        """Make the file use a write-ahead log. When several processes do this to a new file at once, SQLite refuses one of
+        them without a wait, since each could wait for the other. That one waits for its turn to write, and looks again."""
         for may_be_refused in (True, True, True, False):
             if connection.pragma("journal_mode") == "wal":
                 return

@@ -11,7 +11,7 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
 (CASE WHEN {r}.state = 'stuck' THEN CASE WHEN holdfast.is_json(convert_to({r}.note, 'UTF8')) THEN {r}.note::jsonb ->> 'type' END
       WHEN holdfast.is_json(convert_to({r}.error, 'UTF8')) THEN {r}.error::jsonb ->> 'type' END)
 
--- True for the page of a map that waits for nobody. `PREFIX` of workflow/pages.py is the beginning of its input.
+-- True for the page of a map that waits for no person. `PREFIX` of workflow/pages.py is the beginning of its input.
 -- fragment: is_quiet_page(r)
 ({r}.parent_id IS NOT NULL AND {r}.state NOT IN ('held', 'stuck') AND substring({r}.input FROM 1 FOR 9) = '{"$page":'::bytea)
 

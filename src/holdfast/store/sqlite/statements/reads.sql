@@ -8,7 +8,7 @@ SELECT {Run} FROM runs WHERE id = ?1
 json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
                   THEN iif({r}.state = 'stuck', {r}.note, {r}.error) END, '$.type')
 
--- True for the page of a map that waits for nobody. `PREFIX` of workflow/pages.py is the beginning of its input.
+-- True for the page of a map that waits for no person. `PREFIX` of workflow/pages.py is the beginning of its input.
 -- fragment: is_quiet_page(r)
 ({r}.parent_id IS NOT NULL AND substr({r}.input, 1, 9) = CAST('{"$page":' AS BLOB) AND +{r}.state NOT IN ('held', 'stuck'))
 
