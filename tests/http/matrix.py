@@ -354,7 +354,7 @@ async def _main() -> None:
         FILE.write_text(text)
     else:
         print(text)
-    print(f"{len(cells):,} cells", file=sys.stderr)
+    print(f"{len(cells):,} cells")
 
 
 if __name__ == "__main__":

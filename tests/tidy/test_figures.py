@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests import figures
-from tests.figures import Part, files, measured, passed, searched
+from tests.figures import Part, counted, files, measured, passed, searched
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +39,8 @@ def test_what_tests_print_is_read(tmp_path: Path) -> None:
     assert searched(out, tmp_path) == [
         {"what": "claims {'a': 1}", "states": 15000, "moves": 31000, "ends": 7}
     ]
+    assert counted("GET /healthz\n  nobody alpha 200\n\n9,324 cells\n", tmp_path) == {"cells": 9324}
+    assert counted(".6,044 requests, 0 answered 5xx\n", tmp_path) == {"requests": 6044, "answered 5xx": 0}
 
 
 def test_the_whole_is_one_document(tmp_path: Path) -> None:
