@@ -1,11 +1,16 @@
 """The states of runs and steps, and every change from one state to another: who makes it, and by which statement.
 
-This is a specification. The roles do not read it at run time: each statement has its precondition in its WHERE. Tests
-compare these tables with what is written elsewhere and with what happens:
+The tables of transitions are a specification. Changes do not go through them, and nothing reads them at run time: what
+guards a change is the WHERE of the statement that makes it. Tests compare the tables with what is written elsewhere and
+with what happens:
 
-- the tables name every statement of both dialects that writes a state, and no other statement;
-- in the differential tests and in the simulation, no statement makes a change that these tables do not list for it;
-- the diagrams in the documentation and the CHECK constraints of both dialects say the same as these tables.
+- the tables name every statement of both dialects that writes a state, and no other one (`tests/store/test_lifecycle.py`);
+- in the differential tests and in the simulation, no statement makes a change that the tables do not list for it
+  (`tests/lifecycle.py`);
+- the diagrams in the documentation say the same as the tables (`tests/examples/test_docs.py`).
+
+The sets of states below the tables are what all parts use at run time. The CHECK constraints of both dialects say the same
+as these sets (`tests/store/test_schema.py`).
 """
 
 from __future__ import annotations
