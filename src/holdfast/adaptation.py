@@ -69,7 +69,7 @@ class LimitLook(NamedTuple):
     """How much of it is in use."""
 
 
-class Watch(msgspec.Struct, frozen=True):
+class LimitWatch(msgspec.Struct, frozen=True):
     """What the leader remembers of a limit from look to look. A new leader begins without it, which costs a window."""
 
     since: float
@@ -91,7 +91,7 @@ class Watch(msgspec.Struct, frozen=True):
     """While it is tried out whether fewer are faster: the number before, and how long attempts took."""
 
 
-class Move(NamedTuple):
+class LimitChange(NamedTuple):
     """What the leader writes: the number, what is usual, and why."""
 
     most: int
@@ -105,7 +105,7 @@ def first_number(ceiling: int, least: int) -> int:
     return max(least, -(-ceiling // FIRST_PART))
 
 
-def look_at(row: LimitLook, watch: Watch | None, now: float) -> tuple[Watch, Move | None]:
+def look_at(row: LimitLook, watch: LimitWatch | None, now: float) -> tuple[LimitWatch, LimitChange | None]:
     """Return what to remember, and what to write, if anything."""
     if watch is None or watch.most != row.most or row.ok < watch.ok:
         return _begun(row, watch, now), None
@@ -121,9 +121,9 @@ def look_at(row: LimitLook, watch: Watch | None, now: float) -> tuple[Watch, Mov
     most = max(row.least, min(decided.most, row.ceiling))
     after = _begun(row, decided.watch, now, waits_s=_waits_s(row, most, took_s or 0.0), most=most)
     if most != row.most:
-        return after, Move(most, after.usual_s, decided.why)
+        return after, LimitChange(most, after.usual_s, decided.why)
     if after.usual_s is not None and not _is_near(row.usual_s, after.usual_s):
-        return after, Move(most, after.usual_s, None)
+        return after, LimitChange(most, after.usual_s, None)
     return after, None
 
 
@@ -137,11 +137,11 @@ def _waits_s(row: LimitLook, most: int, took_s: float) -> float:
 
 class _Decided(NamedTuple):
     most: int
-    watch: Watch
+    watch: LimitWatch
     why: str
 
 
-def _decided(row: LimitLook, watch: Watch, ok: int, failed: int, took_s: float | None) -> _Decided:
+def _decided(row: LimitLook, watch: LimitWatch, ok: int, failed: int, took_s: float | None) -> _Decided:
     """Return the number after a window, before it is kept between floor and ceiling."""
     watch = replace(watch, windows=watch.windows + 1, wary=max(0, watch.wary - 1))
     if failed >= FAILED_MIN and failed >= (ok + failed) * FAILED_SHARE:
@@ -172,7 +172,7 @@ def _decided(row: LimitLook, watch: Watch, ok: int, failed: int, took_s: float |
     return _Decided(target, watch, f"attempts took {span(took_s)}, as usual")
 
 
-def _compared(row: LimitLook, watch: Watch, before: int, before_s: float, took_s: float) -> _Decided:
+def _compared(row: LimitLook, watch: LimitWatch, before: int, before_s: float, took_s: float) -> _Decided:
     """Return what follows from a window with fewer."""
     watch = replace(watch, tried=None, usual_s=took_s)
     if took_s <= before_s * FASTER:
@@ -183,10 +183,10 @@ def _compared(row: LimitLook, watch: Watch, before: int, before_s: float, took_s
 
 
 def _begun(
-    row: LimitLook, watch: Watch | None, now: float, *, waits_s: float = 0.0, most: int | None = None
-) -> Watch:
+    row: LimitLook, watch: LimitWatch | None, now: float, *, waits_s: float = 0.0, most: int | None = None
+) -> LimitWatch:
     """Return the beginning of a window. After a move it begins when what ran before has ended."""
-    known = Watch(now, row.most, 0, 0, 0.0, row.usual_s) if watch is None else watch
+    known = LimitWatch(now, row.most, 0, 0, 0.0, row.usual_s) if watch is None else watch
     if most is None and known.most != row.most:  # somebody else has changed the number
         known = replace(known, tried=None, windows=0, failed_at=None, wary=0)
     return replace(

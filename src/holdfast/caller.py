@@ -24,7 +24,7 @@ from holdfast.model import NewRun, RunState
 from holdfast.queues import NO_QUEUE, under
 from holdfast.store.answers import Answer, UpdateEnd
 from holdfast.store.bell import Bell
-from holdfast.store.gathers import Taken
+from holdfast.store.gathers import TakenStart
 from holdfast.store.operations import Close, Start
 from holdfast.store.queues import QueueNumbers
 from holdfast.store.store import Store
@@ -203,7 +203,7 @@ class Caller:
             self.ring(Bell.OUTCOMES)
         return started.answer, started.run_id
 
-    async def _gather(self, run: NewRun) -> Taken:
+    async def _gather(self, run: NewRun) -> TakenStart:
         """Start a run of a workflow that gathers its starts. This has a transaction of its own, because it may have to
         wait for another start of the same key, and what the writer writes must not."""
         try:

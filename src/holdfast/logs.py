@@ -43,7 +43,7 @@ class LogInfo(NamedTuple):
     """True if the twin of a hedged step has logged it."""
 
 
-class Logged(NamedTuple):
+class PlacedLine(NamedTuple):
     """A line, with its place. Lines in the order of these values are in the order of time."""
 
     at: float
@@ -77,7 +77,7 @@ class LogFilter(NamedTuple):
     attempt: int | None = None
     level: int = 0
 
-    def fits(self, logged: Logged) -> bool:
+    def fits(self, logged: PlacedLine) -> bool:
         if self.n is not None and logged.n != self.n:
             return False
         if self.attempt is not None and (not logged.n or logged.attempt != self.attempt):
@@ -93,7 +93,7 @@ class LogTake:
         self._ends: dict[Attempt, tuple[int, int, float]] = {}
         """For each attempt: how many lines and bytes it has logged as far as is known, and when the last one was."""
 
-    def lines(self, row: LogRow) -> Iterator[Logged]:
+    def lines(self, row: LogRow) -> Iterator[PlacedLine]:
         """Yield the lines of this part that were not taken before."""
         place = row.n, row.attempt, row.twin
         known, size, last_at = self._ends.get(place, (row.first_line, row.first_byte, 0.0))
@@ -103,15 +103,15 @@ class LogTake:
         if row.first_line > known:
             # Not the row's own time: a store may round it, and then it is later than the line that follows.
             at = max(lines[0].at, last_at)
-            yield Logged(at, *place, known, _left_out(row.first_line - known, row.first_byte - size, at))
+            yield PlacedLine(at, *place, known, _left_out(row.first_line - known, row.first_byte - size, at))
         for number, line in enumerate(lines, row.first_line):
             if number >= known:
                 # A line never comes before those that the same attempt logged before, whatever its clock says.
                 last_at = max(last_at, line.at)
-                yield Logged(last_at, *place, number, line)
+                yield PlacedLine(last_at, *place, number, line)
         self._ends[place] = row.first_line + row.lines, row.first_byte + len(row.body) - 1, last_at
 
-    def sorted(self, rows: Iterable[LogRow]) -> list[Logged]:
+    def sorted(self, rows: Iterable[LogRow]) -> list[PlacedLine]:
         in_order = sorted(rows, key=lambda row: (row.n, row.attempt, row.twin, row.first_line))
         return sorted(logged for row in in_order for logged in self.lines(row))
 
@@ -124,9 +124,9 @@ def _lines(row: LogRow) -> list[LogLine]:
     return [LogLine(row.at, "", "holdfast", f"{words} sealed with the key {key!r}, which is not here")]
 
 
-async def in_time(reads: Reads, run_id: str, take: LogTake) -> AsyncIterator[Logged]:
+async def in_time(reads: Reads, run_id: str, take: LogTake) -> AsyncIterator[PlacedLine]:
     """Yield all lines of a run in the order of time. Only the parts that overlap in time are in memory at once."""
-    waiting: list[Logged] = []
+    waiting: list[PlacedLine] = []
     after: LogRow | None = None
     while True:
         rows = await reads.logs(run_id, after, PAGE)

@@ -91,7 +91,7 @@ class Failure(StrEnum):
     """The step was lost more often than its budget allows, so it probably kills its agents."""
 
 
-class Counted(Protocol):
+class StepCounts(Protocol):
     """The counts in a step's row."""
 
     @property
@@ -111,7 +111,7 @@ class Counted(Protocol):
     def throttled(self) -> int: ...
 
 
-def spent(step: Counted) -> int:
+def spent(step: StepCounts) -> int:
     """Return how many attempts count against the budget for the step's own errors, including one that runs now. Both
     dialects have the same as `spent`."""
     return step.attempt - step.losses - step.excused - step.timeouts - step.throttled
@@ -535,7 +535,7 @@ class SignalRow(msgspec.Struct, frozen=True):
     set_aside: str | None = None
     """Why no wait gets this signal: it does not fit what the code waits for."""
     answer: str | None = None
-    """How an update was answered: one of `Answered`. None if it is not answered, or is not an update."""
+    """How an update was answered: one of `UpdateAnswer`. None if it is not answered, or is not an update."""
     reply: bytes | None = None
     """What the update returned, as JSON, or the error, as `codec.encode_error` writes it."""
     replied_at: float | None = None
@@ -551,7 +551,7 @@ class SignalRow(msgspec.Struct, frozen=True):
         return not self.name.startswith("$") or self.name.startswith(EVENT_PREFIX)
 
 
-class Answered(StrEnum):
+class UpdateAnswer(StrEnum):
     """How an update was answered."""
 
     RETURNED = "returned"

@@ -192,7 +192,7 @@ def value_of_time(composition: Composition, plan: Plan, at: float) -> str | None
         return None
 
 
-class Due(NamedTuple):
+class ArrivedTimes(NamedTuple):
     """The times of a part that have come."""
 
     times: list[float]
@@ -203,7 +203,7 @@ class Due(NamedTuple):
     """How many were too old: nobody led for longer than the window."""
 
 
-def due_times(plan: Plan, cursor: float, now: float) -> Due:
+def due_times(plan: Plan, cursor: float, now: float) -> ArrivedTimes:
     """Return the times after the cursor that have come. If nobody led for longer than the plan's window, those before it are
     passed over."""
     too_old, passed = now - plan.window_s, 0
@@ -213,10 +213,10 @@ def due_times(plan: Plan, cursor: float, now: float) -> Due:
     is_more = old is not None and plan.count_between(cursor, too_old, 1) is not None
     times = [] if is_more else list(islice(plan.between(cursor, now), TIMES_MAX))
     moved = times[-1] if times else cursor
-    return Due(times, moved, plan.after(moved), passed)
+    return ArrivedTimes(times, moved, plan.after(moved), passed)
 
 
-class Taken(NamedTuple):
+class TakenArrivals(NamedTuple):
     """What becomes of arrivals at an occasion."""
 
     adds: list[Collected]
@@ -231,10 +231,10 @@ def take(
     held: Sequence[Collected],
     comings: Sequence[Collected],
     is_over: bool,
-) -> Taken:
+) -> TakenArrivals:
     """Return what becomes of arrivals at an occasion. `is_over` says that its time is over: then events are late. A time is as
     early as it says, whenever somebody notices it."""
-    kept, taken = list(held), Taken([], [], [])
+    kept, taken = list(held), TakenArrivals([], [], [])
     for one in comings:
         part = composition.part(one.part)
         if part is None:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.config import DEFAULT, Config
-from holdfast.model import Counted, Ending, Failure, spent
+from holdfast.model import Ending, Failure, StepCounts, spent
 from holdfast.programs import name_of
 
 RETRY_IN_PER_ATTEMPT = 20
@@ -231,7 +231,7 @@ def classify(ending: Ending, error: BaseException) -> Failure:
 def decide(
     policy: Retry,
     failure: Failure,
-    step: Counted,
+    step: StepCounts,
     *,
     error: BaseException,
     elapsed_s: float,

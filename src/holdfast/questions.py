@@ -38,7 +38,7 @@ def is_team(text: object) -> bool:
     return is_who(text) and str(text).startswith(TEAM)
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+class AskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What happens while a question is open, in seconds after it was asked."""
 
     remind_s: float | None = None
@@ -58,14 +58,14 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     show: Any = None
     of: int = 1
     not_by: tuple[str, ...] = ()
-    plan: Plan = Plan()
+    plan: AskPlan = AskPlan()
 
 
-_plans = msgspec.json.Decoder(Plan)
+_plans = msgspec.json.Decoder(AskPlan)
 _names = msgspec.json.Decoder(list[str])
 
 
-class Due(NamedTuple):
+class DueNow(NamedTuple):
     """What is to be done about an open question now."""
 
     is_new: bool
@@ -76,11 +76,11 @@ class Due(NamedTuple):
     next_at: float | None
 
 
-def due(row: AskRow, now: float) -> Due:
+def due(row: AskRow, now: float) -> DueNow:
     """Return what has come due since `reached_at`. Several reminders that were missed are one."""
     plan = _plans.decode(row.plan)
     if row.expires_at is not None and row.expires_at <= now:
-        return Due(False, False, [], True, None)
+        return DueNow(False, False, [], True, None)
     reached = row.reached_at
     since = row.asked_at if reached is None else reached
     added = [who for after_s, who in plan.escalate if since < row.asked_at + after_s <= now]
@@ -92,7 +92,7 @@ def due(row: AskRow, now: float) -> Due:
         ahead.append(row.asked_at + (rounds + 1) * plan.remind_s)
     if row.expires_at is not None:
         ahead.append(row.expires_at)
-    return Due(reached is None, reminds, added, False, min(ahead, default=None))
+    return DueNow(reached is None, reminds, added, False, min(ahead, default=None))
 
 
 LATE_S = 3_600.0
@@ -119,7 +119,7 @@ class Answerer(NamedTuple):
         return self.teams | {self.person}
 
 
-class Refused(NamedTuple):
+class RefusedAnswer(NamedTuple):
     """Why somebody cannot answer or hand over."""
 
     kind: str
@@ -137,21 +137,21 @@ def demands_teams(row: AskRow) -> bool:
     return any(one.startswith(TEAM) for one in people_barred(row))
 
 
-def refusal(row: AskRow, people: Sequence[AskPerson], by: Answerer, now: float) -> Refused | None:
+def refusal(row: AskRow, people: Sequence[AskPerson], by: Answerer, now: float) -> RefusedAnswer | None:
     """Return why this person cannot answer. None if they can."""
     own = next((one for one in people if one.who == by.person), None)
     if own is not None and own.answered_at is not None:
-        return Refused("answered", f"{by.person} has answered this already")
+        return RefusedAnswer("answered", f"{by.person} has answered this already")
     if row.state is not AskState.OPEN:
-        return Refused("ended", ended_words(row, people))
+        return RefusedAnswer("ended", ended_words(row, people))
     if row.expires_at is not None and row.expires_at <= now:
-        return Refused("ended", "this question has expired: it is too late to answer")
+        return RefusedAnswer("ended", "this question has expired: it is too late to answer")
     if by.names & set(people_barred(row)):
-        return Refused("barred", f"{by.person} must not answer this: somebody else has to")
+        return RefusedAnswer("barred", f"{by.person} must not answer this: somebody else has to")
     if own is not None and own.handed_to is not None:
-        return Refused("handed", f"{by.person} has handed this over to {own.handed_to}")
+        return RefusedAnswer("handed", f"{by.person} has handed this over to {own.handed_to}")
     if not by.anyone and not is_asked(people, by):
-        return Refused("stranger", f"{by.person} is not asked this")
+        return RefusedAnswer("stranger", f"{by.person} is not asked this")
     return None
 
 

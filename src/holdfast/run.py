@@ -62,7 +62,7 @@ class RunRows(NamedTuple):
         )
 
 
-class Opened(opened.Opened, Protocol):
+class HandleSource(opened.Opened, Protocol):
     """The Holdfast that a handle came from."""
 
     is_remote: bool
@@ -79,7 +79,7 @@ class Run(Generic[R]):
 
     def __init__(
         self,
-        hf: Opened,
+        hf: HandleSource,
         run_id: str,
         workflow: Workflow[..., R] | None,
         *,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from holdfast.model import Attempt, Ending, StepKind, StepRow, StepState
-from holdfast.terminal.timeline import Scale, bar, tree_rows
+from holdfast.terminal.timeline import BarScale, bar, tree_rows
 from holdfast.terminal.wording import chosen_steps, detail, span, waits_for
 from holdfast.timeline.places import components
 
@@ -70,7 +70,7 @@ def test_rows_keep_a_branch_together() -> None:
 def test_a_bar_shows_waiting_running_and_failing() -> None:
     """The step was issued at 0, failed from 2 to 4, backed off, and ran from 6 to 10."""
     tried = [Attempt("r", 1, 1, Ending.FAILED, None, None, 2.0, 4.0)]
-    drawn = bar(step(started_at=6.0, finished_at=9.9), tried, Scale(0.0, 10.0, 10), 10.0)
+    drawn = bar(step(started_at=6.0, finished_at=9.9), tried, BarScale(0.0, 10.0, 10), 10.0)
     assert drawn.plain == "┄┄━━✗┄━━━━"
 
 

@@ -26,7 +26,7 @@ from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO, UPDATE_PREFIX, Breaker, Declaration
 from holdfast.store import open_store
-from holdfast.store.database import Part, StoreCall
+from holdfast.store.database import Noun, StoreCall
 from holdfast.store.origins import Offers
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
@@ -98,7 +98,7 @@ class Asked:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._asked, name)
-        if isinstance(found, Part):
+        if isinstance(found, Noun):
             return Asked(found)
         self.times[name] += 1
         return found

@@ -8,7 +8,7 @@ from typing import get_args
 
 from holdfast.environment import Environment
 from holdfast.store import open_store
-from holdfast.store.database import Part
+from holdfast.store.database import Noun
 from holdfast.store.operations import Op
 from holdfast.store.store import Store
 
@@ -185,10 +185,10 @@ def verbs() -> set[str]:
     nouns = [
         noun
         for noun in vars(open_store("sqlite://:memory:", Environment())).values()
-        if isinstance(noun, Part)
+        if isinstance(noun, Noun)
     ]
     assert len(nouns) > 10
-    parts = [part for noun in nouns for part in type(noun).__mro__ if issubclass(part, Part)]
+    parts = [part for noun in nouns for part in type(noun).__mro__ if issubclass(part, Noun)]
     declared = {name for part in [*parts, Store] for name in vars(part)}
     return {name for name in declared if not name.startswith("_")}
 

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.access import Role
 from holdfast.access.signatures import Scheme, read_secret
-from holdfast.access.tokens import Token, make, read
+from holdfast.access.tokens import TokenText, make, read
 from holdfast.http.ask_page import WHOLE
 from holdfast.model import StepState
 from tests.http.conftest import Asked, bearer, made_ask, made_callback, made_token
@@ -37,7 +37,7 @@ class Doors:
     """A server with an open ask, a call that waits for its callback, a token and a hook of each scheme. All of it twice, so that
     parts of two good ones can be put together."""
 
-    def __init__(self, asked: Asked, links: list[str], callbacks: list[str], tokens: list[Token]) -> None:
+    def __init__(self, asked: Asked, links: list[str], callbacks: list[str], tokens: list[TokenText]) -> None:
         self.asked, self.links, self.callbacks, self.tokens = asked, links, callbacks, tokens
         self.secrets: dict[Scheme, bytes] = {}
         self.dice = random.Random(7)
@@ -65,7 +65,7 @@ class Doors:
     async def by_callback(self, path: str) -> Answer:
         return await self.asked.post(path, {"output": 7})
 
-    async def by_token(self, token: Token) -> Answer:
+    async def by_token(self, token: TokenText) -> Answer:
         return await self.asked.get("/v1/me", headers=bearer(token.text))
 
     async def by_hook(self, scheme: Scheme, headers: dict[str, str], body: bytes) -> Answer:
@@ -99,7 +99,7 @@ class Doors:
         made = f"{head}/{'.'.join(parts)}"
         return made if made not in {*self.links, *self.callbacks} else self._address(good)
 
-    def _token(self) -> Token:
+    def _token(self) -> TokenText:
         """Another one than the good ones, with a checksum that fits."""
         one, other = self.dice.sample(self.tokens, 2)
         made = make(self.dice.choice(list(Role)), self.dice.randbytes(12), self.dice.randbytes(32))

@@ -81,7 +81,7 @@ async def test_all_bad_tokens_are_refused_in_the_same_words(quiet: Asked) -> Non
     good = await made_token(quiet.hf, "viewer")
     token = tokens.read(good)
     assert token is not None
-    other_role = tokens.Token(Role.ADMIN, token.id, token.secret)
+    other_role = tokens.TokenText(Role.ADMIN, token.id, token.secret)
     other_secret = tokens.make(Role.VIEWER, bytes(12), bytes(32))._replace(id=token.id)
     given = [
         None,

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.access import Identity, Kind, Role
-from holdfast.access.tokens import CHECK_CHARS, Token
+from holdfast.access.tokens import CHECK_CHARS, TokenText
 from holdfast.errors import StoreError
 from holdfast.http.listener import Address, serving
 from holdfast.http.refused import ACTORS_MAX, NAMED_MAX, WAIT_MAX_S, WAIT_S, RefusedRequests
@@ -80,7 +80,7 @@ async def test_a_token_that_is_good_no_more_is_named(quiet: Asked) -> None:
 
 def _with_id_of(token: str, other: str) -> str:
     """Return a token with the id of the first and the secret of the other."""
-    return Token(Role.OPERATOR, token.split("_")[2], other.split("_")[3][:-CHECK_CHARS]).text
+    return TokenText(Role.OPERATOR, token.split("_")[2], other.split("_")[3][:-CHECK_CHARS]).text
 
 
 async def test_refusals_on_pages_are_counted(wide: Asked) -> None:

@@ -13,7 +13,7 @@ from holdfast.environment import Environment
 from holdfast.pool.badge import Badge
 from holdfast.pool.fleet import FleetAgent, StopMode
 from holdfast.pool.pool import Pool, PoolEvent
-from holdfast.pool.watch import Watch, file_versions
+from holdfast.pool.watch import CodeWatch, file_versions
 from holdfast.store import open_store
 from holdfast.store.store import Store
 from holdfast.supervisor.supervisor import Supervisor
@@ -243,7 +243,7 @@ def test_changed_code_is_seen_when_it_is_still(tmp_path: Path) -> None:
     venv = tmp_path / "venv" / "lib"
     venv.mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").touch()
-    watch = Watch([str(tmp_path / "app.py")])
+    watch = CodeWatch([str(tmp_path / "app.py")])
     assert watch.look() is None
     (venv / "installed.py").touch()
     (tmp_path / ".cache").mkdir()
@@ -267,7 +267,7 @@ def test_a_module_is_watched_where_it_is_found(tmp_path: Path, monkeypatch: pyte
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     (package / "flows.py").touch()
     monkeypatch.chdir(tmp_path)
-    watch = Watch(["shop.flows"])
+    watch = CodeWatch(["shop.flows"])
     assert file_versions([package]).keys() == {str(package / "__init__.py"), str(package / "flows.py")}
     (package / "flows.py").write_text("c = 1")
     assert [watch.look(), watch.look()] == [None, str(package / "flows.py")]

@@ -15,7 +15,7 @@ from holdfast.model import FireFate, NewSchedule
 from holdfast.store import open_store
 from holdfast.store.schedules import SeenSchedule
 from holdfast.store.store import Store
-from holdfast.supervisor.schedules import Scheduling, decision_of
+from holdfast.supervisor.schedules import ScheduleKeeper, decision_of
 from holdfast.times import Plan
 from holdfast.times.plan import read_plan
 from tests.store.conftest import run_sql
@@ -68,7 +68,7 @@ class Leaders:
         self._store, self._dice = store, dice
         self._number, self.restarts = 0, 0
         self.epoch = 0
-        self.scheduling = Scheduling(store, DEFAULT)
+        self.scheduling = ScheduleKeeper(store, DEFAULT)
 
     async def restart(self) -> None:
         """The leader dies, and another one takes over."""
@@ -77,7 +77,7 @@ class Leaders:
         self.restarts += 1
         led = await self._store.leader.lead(f"leader-{self._number}", 400 * DAY)
         assert led is not None
-        self.epoch, self.scheduling = led, Scheduling(self._store, DEFAULT)
+        self.epoch, self.scheduling = led, ScheduleKeeper(self._store, DEFAULT)
 
     async def die_between_look_and_write(self, names: list[str], now: float) -> None:
         """The old leader has looked; the new one decides; then the old one writes."""

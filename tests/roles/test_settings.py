@@ -12,7 +12,7 @@ from holdfast import Holdfast, Signal, here, step, workflow
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import RunCancelled
-from holdfast.supervisor.retention import Pruning
+from holdfast.supervisor.retention import RunPruner
 from tests.roles.conftest import FAST, until
 
 go = Signal("go", int)
@@ -189,7 +189,7 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
 
         async def one_pass(share_s: float) -> int:
             settings = with_(keep_days=0.0, prune_rows_max=3, prune_share_s=share_s)
-            return await Pruning(hf.store.retention, Environment(), settings).prune(
+            return await RunPruner(hf.store.retention, Environment(), settings).prune(
                 epoch, await hf.store.now() + 600
             )
 
@@ -203,10 +203,10 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
         await one_pass(60.0)
         assert not await hf.runs()
         await ended()
-        resting = Pruning(
+        resting = RunPruner(
             hf.store.retention, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=600.0)
         )
-        eager = Pruning(
+        eager = RunPruner(
             hf.store.retention, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=0.0)
         )
         now = await hf.store.now() + 600

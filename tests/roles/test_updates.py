@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Conflict, Holdfast, InvalidInput, Refused, RunFailed, UpdateFailed
 from holdfast.errors import UnknownRun, UnknownUpdate, UnknownValue, UpdateTimeout, WrongState
-from holdfast.model import Answered, RunState, SignalRow
+from holdfast.model import RunState, SignalRow, UpdateAnswer
 from holdfast.run import Run
 from tests.roles import update_flows as flows
 from tests.roles.conftest import FAST, until
@@ -93,7 +93,7 @@ async def test_a_refusal_changes_nothing(hf: Holdfast, street: str, reason: str)
     await leave_memory(hf, run)
     await done.send("a", 1)
     assert await run.result(60) == "old Quay 1"
-    assert await answers(hf, "a") == [Answered.REFUSED, Answered.RETURNED]
+    assert await answers(hf, "a") == [UpdateAnswer.REFUSED, UpdateAnswer.RETURNED]
 
 
 async def test_an_error_is_the_answer_of_the_call_and_not_of_the_run(hf: Holdfast) -> None:
@@ -196,7 +196,7 @@ async def test_a_run_that_ends_answers_its_open_calls(hf: Holdfast, caller: Hold
             await call
     with pytest.raises(RunFailed):
         await run.result(60)
-    assert await answers(hf, "a") == [Answered.RETURNED, Answered.RAISED, Answered.UNSERVED]
+    assert await answers(hf, "a") == [UpdateAnswer.RETURNED, UpdateAnswer.RAISED, UpdateAnswer.UNSERVED]
     assert effects["tear off zero"] == 1
     assert [broken for *_, broken in await hf.store.reads.doctor() if broken] == []
 

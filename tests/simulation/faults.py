@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.loops import AgentLoops
 from holdfast.errors import StoreUnreachable
 from holdfast.store.bell import Bell
-from holdfast.testing.world import Fate, Faults, Process
+from holdfast.testing.world import Faults, Process, WriteFate
 
 if TYPE_CHECKING:
     from tests.simulation.invariants import Gates
@@ -81,10 +81,10 @@ class Seams(Faults):
         self._dice = swarm.dice
         self._late, self._lost = swarm["late"], swarm["lost"]
         self._fates = [
-            (swarm["lost"] / 2, Fate.LOST),
-            (swarm["unanswered"], Fate.UNANSWERED),
-            (swarm["dies before"], Fate.DIES_BEFORE),
-            (swarm["dies after"], Fate.DIES_AFTER),
+            (swarm["lost"] / 2, WriteFate.LOST),
+            (swarm["unanswered"], WriteFate.UNANSWERED),
+            (swarm["dies before"], WriteFate.DIES_BEFORE),
+            (swarm["dies after"], WriteFate.DIES_AFTER),
         ]
         self._fates = [(rate, fate) for rate, fate in self._fates if rate]
         self._any = bool(self._fates)
@@ -112,25 +112,25 @@ class Seams(Faults):
         """True if the process cannot reach the store."""
         return not self.healed and (self.outage or process.name in self.cut_off)
 
-    def fate(self, process: Process, verb: str) -> Fate:
+    def fate(self, process: Process, verb: str) -> WriteFate:
         if self.healed:
-            return Fate.COMMITTED
+            return WriteFate.COMMITTED
         if self.full:
             self._simulation.sometimes("the disk was full")
             self._simulation.count("full")
-            return Fate.FULL
+            return WriteFate.FULL
         if not self._any:
-            return Fate.COMMITTED
+            return WriteFate.COMMITTED
         for rate, fate in self._fates:
             if self._dice.random() < rate:
-                if fate in (Fate.DIES_BEFORE, Fate.DIES_AFTER):
+                if fate in (WriteFate.DIES_BEFORE, WriteFate.DIES_AFTER):
                     if self.deaths >= DEATHS_MAX:
                         continue
                     self.deaths += 1
                 self._simulation.count(fate.value)
                 self._simulation.sometimes(f"a commit's fate: {fate.value}")
                 return fate
-        return Fate.COMMITTED
+        return WriteFate.COMMITTED
 
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
         if self._late and not self.healed and self._dice.random() < self._late:

@@ -28,7 +28,7 @@ from holdfast.decider.undo_order import Reverse
 from holdfast.errors import InvalidInput
 from holdfast.model import BreakerState, Outcome, StepKind, StepState
 from holdfast.node import Node
-from holdfast.scheduler.new_steps import Issuing
+from holdfast.scheduler.new_steps import NewSteps
 from holdfast.scheduler.owned_run import Owned
 from holdfast.scheduler.scheduler import Scheduler
 from holdfast.store import batch, children, retries
@@ -336,7 +336,7 @@ def cancels_are_ignored(stack: ExitStack) -> None:
 
 @mutant("a step begins only after the commit that issued it", within=60)
 def acts_before_the_commit(stack: ExitStack) -> None:
-    real = Issuing.issue
+    real = NewSteps.issue
 
     def issue(self: Any, owned: Any, hop: Any, issues: Any, seated: Any) -> Any:
         rows = real(self, owned, hop, issues, seated)
@@ -345,7 +345,7 @@ def acts_before_the_commit(stack: ExitStack) -> None:
             seated.clear()
         return rows
 
-    code(stack, Issuing, "issue", issue)
+    code(stack, NewSteps, "issue", issue)
 
 
 # --- undo -------------------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ from holdfast.node import Node
 from holdfast.store.bell import Bell
 from holdfast.store.nodes import Nodes
 from holdfast.testing.world import Process
-from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.here import CurrentAttempt, here_var
 from holdfast.workflow.step import Step
 from tests.simulation.ledger import ledger
 
 
 async def _in_simulated_child(
-    step: Step[Any, Any], arguments: Any, here: Attempting, limit: int
+    step: Step[Any, Any], arguments: Any, here: CurrentAttempt, limit: int
 ) -> bytes | Raised:
     """Execute an isolated step as if it had a process of its own. The part that declares the step plays the process."""
     here_var.set(here)

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from holdfast import codec
-from holdfast.adaptation import LimitLook, Move
+from holdfast.adaptation import LimitChange, LimitLook
 from holdfast.breaker import BreakerChange
 from holdfast.errors import WrongState
 from holdfast.model import (
@@ -51,12 +51,12 @@ from holdfast.model import (
     TwinState,
     undo_key,
 )
-from holdfast.occasions import Composition, Due, Group, Part
+from holdfast.occasions import ArrivedTimes, Composition, Group, Part
 from holdfast.questions import Answerer
 from holdfast.queues import LimitKey, Queue, QueueKey
 from holdfast.store.acts import NewAct
 from holdfast.store.alerts import ALERTS
-from holdfast.store.answers import Observation, Route
+from holdfast.store.answers import AlertRoute, Observation
 from holdfast.store.asks import GivenAnswer
 from holdfast.store.callbacks import GivenResult
 from holdfast.store.claims import StepClaim
@@ -81,7 +81,7 @@ from holdfast.store.remotes import NewTurn, TwinClaim
 from holdfast.store.schedules import DeclaredSet, NewBackfill
 from holdfast.store.seals import TABLES, Table, Values, reseal
 from holdfast.store.store import Store
-from holdfast.store.tokens import Refused
+from holdfast.store.tokens import RefusedEntry
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
 from holdfast.store.views import View
@@ -800,7 +800,7 @@ async def observe_limits(store: Store, node: str) -> Any:
 @operation()
 async def move_limits(store: Store, node: str) -> Any:
     row = LimitLook(3, "slow-bank", 5, 1, 50, None, 0, 0, 0.0, 0)
-    return await store.limits.move_limits(EPOCH, [(row, Move(7, 0.2, "well"))])
+    return await store.limits.move_limits(EPOCH, [(row, LimitChange(7, 0.2, "well"))])
 
 
 @operation(CLAIMS)
@@ -1314,7 +1314,7 @@ async def emit_other_part(store: Store, node: str) -> Any:
 async def arrive(store: Store, node: str) -> Any:
     """A time arrives at its occasion."""
     due = DueTime("report", "$time:time", '{"times":"1h"}', 1.6e9, 1.6e9)
-    return await store.occasions.arrive(EPOCH, [(due, Due([1.6e9 + 3600], 1.6e9 + 3600, 3.7e9, 1))])
+    return await store.occasions.arrive(EPOCH, [(due, ArrivedTimes([1.6e9 + 3600], 1.6e9 + 3600, 3.7e9, 1))])
 
 
 @operation()
@@ -1519,7 +1519,10 @@ async def log_alerts(store: Store, node: str) -> Any:
 
 @operation()
 async def route_alerts(store: Store, node: str) -> Any:
-    routes = [Route(1, "raised", 1, [(f"{node}-1", "mail")]), Route(2, "raised", 2, [(f"{node}-2", "mail")])]
+    routes = [
+        AlertRoute(1, "raised", 1, [(f"{node}-1", "mail")]),
+        AlertRoute(2, "raised", 2, [(f"{node}-2", "mail")]),
+    ]
     return await store.alerts.route_alerts(EPOCH, routes)
 
 
@@ -1583,7 +1586,7 @@ async def forget_audit(store: Store, node: str) -> Any:
 @operation()
 async def journal_refused(store: Store, node: str) -> Any:
     # A name without a way: what belongs to the audit could not be removed again.
-    return await store.tokens.journal_refused([Refused(f"ann at {node}", "acme", "1 request")])
+    return await store.tokens.journal_refused([RefusedEntry(f"ann at {node}", "acme", "1 request")])
 
 
 @operation()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import DEFAULT
-from holdfast.desk.plans import RETRIED, RETRIED_NOW, RETRIED_UNDOS, Tally, kind_of
+from holdfast.desk.plans import RETRIED, RETRIED_NOW, RETRIED_UNDOS, PlanTally, kind_of
 from holdfast.model import CANCEL, ActOptions, ActRow, ActState, ActVerb, Fate, NewSignal, RunState
 from holdfast.store.acts import NewAct
 from holdfast.store.operations import Hop
@@ -50,7 +50,7 @@ async def plan(
     """Plan an act as a client does, on all runs if no filter is given."""
     options = ActOptions(**how)
     await store.acts.plan_act(NewAct(act_id, ActVerb(verb), "ann", note, options))
-    tally = Tally(ActVerb(verb), options)
+    tally = PlanTally(ActVerb(verb), options)
     found = await store.acts.meant_runs(where or RunFilter(limit=1000))
     runs = [(run.id, str(run.state), run.fence) for run in found if tally.take(run, has_code=True)]
     await store.acts.add_act_runs(act_id, runs)

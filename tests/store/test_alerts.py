@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.model import Alert, AlertKind, Level, NewAlert, NewSignal, Outcome, RunState, StepState
-from holdfast.store.answers import Answer, Route
+from holdfast.store.answers import AlertRoute, Answer
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
@@ -259,7 +259,7 @@ async def test_a_run_that_its_scheduler_holds_is_noted(store: Store) -> None:
 
 async def routed(store: Store, epoch: int, *channels: str) -> Alert:
     one = await raised(store)
-    route = Route(one.id, "raised", 1, [(new_id(), channel) for channel in channels])
+    route = AlertRoute(one.id, "raised", 1, [(new_id(), channel) for channel in channels])
     assert await store.alerts.route_alerts(epoch, [route]) == 1
     return one
 
@@ -269,7 +269,7 @@ async def test_an_alert_is_routed_once(store: Store) -> None:
     epoch = await lead(store, B, "alerts")
     one = await routed(store, epoch, "ops", "mail")
     assert await store.alerts.unrouted_alerts(10) == []
-    assert await store.alerts.route_alerts(epoch, [Route(one.id, "raised", 1, [(new_id(), "ops")])]) == 0
+    assert await store.alerts.route_alerts(epoch, [AlertRoute(one.id, "raised", 1, [(new_id(), "ops")])]) == 0
     assert sorted((row.channel, row.event) for row in await store.alerts.deliveries([one.id])) == [
         ("mail", "raised"),
         ("ops", "raised"),
@@ -277,7 +277,7 @@ async def test_an_alert_is_routed_once(store: Store) -> None:
     await store.alerts.clear_alerts(await lead(store), [one.id])
     ((far, cleared),) = await store.alerts.unrouted_alerts(10)
     assert (far, cleared.id, cleared.cleared_at is not None) == (1, one.id, True)
-    await store.alerts.route_alerts(epoch, [Route(one.id, "cleared", 2)])
+    await store.alerts.route_alerts(epoch, [AlertRoute(one.id, "cleared", 2)])
     assert await store.alerts.unrouted_alerts(10) == []
 
 
@@ -294,7 +294,7 @@ async def test_deliveries_are_listed_by_their_ids(store: Store) -> None:
     newer, older = await store.alerts.open_alerts(10)
     for one, name in ((newer, "d1"), (older, "d2"), (newer, "d3")):
         event = "cleared" if name == "d3" else "raised"
-        await store.alerts.route_alerts(epoch, [Route(one.id, event, 1, [(name, "ops")])])
+        await store.alerts.route_alerts(epoch, [AlertRoute(one.id, event, 1, [(name, "ops")])])
     for asked in ([newer.id, older.id], [older.id, newer.id]):
         assert [one.id for one in await store.alerts.deliveries(asked)] == ["d1", "d2", "d3"]
 
@@ -346,7 +346,7 @@ async def test_who_lost_the_outbox_claims_and_records_nothing(store: Store) -> N
     assert await store.leader.lead(B, LONG_S, "alerts") is None
     before = await store.alerts.deliveries([one.id])
     assert await store.alerts.claim_deliveries(old, "ops", 10, 60.0) == []
-    assert await store.alerts.route_alerts(old, [Route(one.id, "cleared", 2, [(new_id(), "ops")])]) == 0
+    assert await store.alerts.route_alerts(old, [AlertRoute(one.id, "cleared", 2, [(new_id(), "ops")])]) == 0
     assert not await store.alerts.end_delivery(old, before[0].id, 0, None, None)
     assert await store.alerts.expire_deliveries(old, -60.0) == 0
     assert await store.alerts.deliveries([one.id]) == before

@@ -12,7 +12,7 @@ import pytest
 from holdfast import codec
 from holdfast.errors import Forbidden, UnknownAsk, WrongState
 from holdfast.model import AskState, NewAsk, StepRow, StepState
-from holdfast.questions import Answerer, Plan
+from holdfast.questions import Answerer, AskPlan
 from holdfast.store import open_store
 from holdfast.store.asks import GivenAnswer, SeenAsk
 from holdfast.store.operations import Hop
@@ -185,7 +185,7 @@ async def test_inboxes_are_by_person_and_team(store: Store) -> None:
 
 
 def plan(**fields: Any) -> str:
-    return msgspec.json.encode(Plan(**fields)).decode()
+    return msgspec.json.encode(AskPlan(**fields)).decode()
 
 
 async def test_an_expired_question_fails_its_step_once(store: Store, epoch: int, tamper: Tamper) -> None:

@@ -14,8 +14,8 @@ from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.store.reads import JournalFilter
 from holdfast.store.store import Store
-from holdfast.store.tokens import Refused
-from holdfast.supervisor.retention import DAY_S, Forgetting
+from holdfast.store.tokens import RefusedEntry
+from holdfast.supervisor.retention import DAY_S, RowPruner
 from holdfast.supervisor.supervisor import Supervisor
 from holdfast.testing.world import _Memory
 from tests.store.made import ENVIRONMENT, A, begin, call, new_run, start
@@ -169,7 +169,7 @@ async def test_the_leader_prunes_the_audit_in_batches(store: Store) -> None:
         planted(store, f"audit {days}", days)
     epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
-    forgetting = Forgetting(store.retention, Config(prune_rows_max=2, prune_every_s=3600))
+    forgetting = RowPruner(store.retention, Config(prune_rows_max=2, prune_every_s=3600))
     left = []
     for at in (1.0, 2.0, 3.0):
         await forgetting.forget(epoch, at, await store.now())
@@ -200,7 +200,7 @@ def test_the_setting_is_not_below_what_stores_keep() -> None:
 
 async def test_refused_requests_are_in_the_namespace_of_who_asked(store: Store) -> None:
     """If it is one. What is about nobody, or about somebody for several, is about the whole store."""
-    rows = [Refused(ANN, namespace, f"by {namespace}") for namespace in ("default", "acme", None)]
+    rows = [RefusedEntry(ANN, namespace, f"by {namespace}") for namespace in ("default", "acme", None)]
     await store.tokens.journal_refused(rows)
     for namespace in ("default", "acme"):
         (entry,) = await store.reads.journal(None, namespace=namespace)
@@ -215,7 +215,7 @@ async def test_the_journal_is_searched(store: Store) -> None:
     run_id = await begin(store, call(1))
     await store.operators.hold(run_id, ANN, "")
     await store.operators.release(run_id, Actor("bob", "cli"), "")
-    await store.tokens.journal_refused([Refused(ANN, "acme", "1 request")])
+    await store.tokens.journal_refused([RefusedEntry(ANN, "acme", "1 request")])
     found: dict[str, JournalFilter] = {
         "refuse hold": JournalFilter(actor="ANN"),
         "refuse": JournalFilter(verb="REFU"),

@@ -15,7 +15,7 @@ from holdfast.store.events import MISSED_MAX, Arrival, EventWait, signal_key, wr
 from holdfast.store.schedules import DeclaredSet
 from holdfast.store.store import Store
 from holdfast.supervisor.events import EventKeeper
-from holdfast.supervisor.retention import Forgetting
+from holdfast.supervisor.retention import RowPruner
 from tests.store.conftest import Tamper
 from tests.store.made import A, new_run, parked, wait
 
@@ -207,7 +207,7 @@ async def test_old_events_are_forgotten(store: Store, tamper: Tamper, epoch: int
     for table in ("events", "event_keys", "event_takers"):
         tamper(f"UPDATE {table} SET received_at = {moved} WHERE id = 'e1'")
     now = await store.now()
-    await Forgetting(store.retention, DEFAULT).forget(epoch, 1.0, now)
+    await RowPruner(store.retention, DEFAULT).forget(epoch, 1.0, now)
     assert [seen.row.id for seen in await store.events.events("default")] == ["e2"]
     (again,) = await store.events.emit([Arrival(event("e1"), [new_run("by-e1")])], "ann")
     assert (again.is_new, again.started) == (True, ["by-e1"])

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from holdfast.adaptation import LimitLook, Move
+from holdfast.adaptation import LimitChange, LimitLook
 from holdfast.model import BreakerState, StepState
 from holdfast.queues import LimitKey, Queue, QueueKey
 from holdfast.store import open_store
@@ -303,9 +303,9 @@ async def test_only_the_leader_moves_it_and_only_from_where_it_was(store: Store)
     assert row == LimitLook(id_, "stripe", 5, 2, 50, None, 4, 1, 0.75, 0)
     epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    assert await store.limits.move_limits(epoch + 1, [(row, Move(9, 0.2, "well"))]) == 0
-    assert await store.limits.move_limits(epoch, [(row, Move(9, 0.2, "well"))]) == 1
-    assert await store.limits.move_limits(epoch, [(row, Move(7, 0.2, "again"))]) == 0
+    assert await store.limits.move_limits(epoch + 1, [(row, LimitChange(9, 0.2, "well"))]) == 0
+    assert await store.limits.move_limits(epoch, [(row, LimitChange(9, 0.2, "well"))]) == 1
+    assert await store.limits.move_limits(epoch, [(row, LimitChange(7, 0.2, "again"))]) == 0
     seen = await store.limits.limit("stripe")
     assert seen is not None
     assert (seen.most, seen.moved, seen.is_adaptive, seen.least) == (9, "well", True, 2)
@@ -314,7 +314,7 @@ async def test_only_the_leader_moves_it_and_only_from_where_it_was(store: Store)
     assert row.usual_s == 0.2
     await store.limits.set_limit("stripe", 1, "op", "")
     assert await store.limits.adaptive_limits(LONG_S, 10) == []
-    assert await store.limits.move_limits(epoch, [(row, Move(8, 0.2, "no"))]) == 0
+    assert await store.limits.move_limits(epoch, [(row, LimitChange(8, 0.2, "no"))]) == 0
     await store.limits.set_limit("stripe", None, "op", "")
     assert (await look(store)).most == 2  # the floor
 

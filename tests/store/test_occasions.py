@@ -17,8 +17,8 @@ from holdfast.store.events import Arrival, Emitted
 from holdfast.store.occasions import SeenOccasion, write_composed
 from holdfast.store.schedules import DeclaredSet
 from holdfast.store.store import Store
-from holdfast.supervisor.occasions import Collecting
-from holdfast.supervisor.retention import Forgetting
+from holdfast.supervisor.occasions import OccasionKeeper
+from holdfast.supervisor.retention import RowPruner
 from holdfast.times.plan import Plan
 from tests.store.conftest import Tamper
 from tests.store.made import A
@@ -143,7 +143,7 @@ async def test_what_comes_after_the_end_is_late(store: Store, tamper: Tamper, ep
     late = await emit(store, "file.arrived", "2")
     assert (late.started, late.collected, late.late) == ([], [], ["report@when:d1"])
     assert (await the_occasion(store)).row.state is OccasionState.OPEN
-    await Collecting(store).mind(epoch)
+    await OccasionKeeper(store).mind(epoch)
     assert (await emit(store, "file.arrived", "3")).late == ["report@when:d1"]
     seen = await the_occasion(store)
     assert (seen.row.state, seen.row.late) == (OccasionState.EXPIRED, 2)
@@ -159,7 +159,7 @@ async def test_what_becomes_of_an_occasion_that_is_not_complete_in_time(
     parts = (RATES, Part("file", "file.arrived"))
     await register(store, A, lines(composed(*parts, otherwise=otherwise)))
     await emit(store, "rates.published", "1", data=b'"r"')
-    collecting = Collecting(store)
+    collecting = OccasionKeeper(store)
     assert await collecting.mind(epoch) == 0
     assert (await the_occasion(store)).row.state is OccasionState.OPEN
     assert collecting.next_at == (await the_occasion(store)).row.ends_at
@@ -182,9 +182,9 @@ async def test_a_deposed_leader_changes_nothing(store: Store, tamper: Tamper, ep
     await emit(store, "rates.published", "1")
     end(tamper)
     tamper("UPDATE composed_times SET cursor = cursor - 86400, next_at = next_at - 86400")
-    await Collecting(store).mind(epoch + 1)
+    await OccasionKeeper(store).mind(epoch + 1)
     assert (await the_occasion(store)).row.state is OccasionState.OPEN
-    assert await Collecting(store).mind(epoch) == 0
+    assert await OccasionKeeper(store).mind(epoch) == 0
     assert (await the_occasion(store)).row.state is OccasionState.EXPIRED
 
 
@@ -193,7 +193,7 @@ async def test_a_time_arrives_once_at_the_occasion_of_its_date(
 ) -> None:
     await register(store, A, lines(composed(RATES, TIME, within_s=86_400.0 * 3)))
     tamper("UPDATE composed_times SET cursor = cursor - 86400, next_at = next_at - 86400")
-    collecting = Collecting(store)
+    collecting = OccasionKeeper(store)
     await collecting.mind(epoch)
     (seen,) = await store.occasions.occasions("default")
     assert [one.part for one in seen.collected] == ["$time:time"]
@@ -214,7 +214,7 @@ async def test_a_time_that_nobody_noticed_still_counts(store: Store, tamper: Tam
     assert due.next_at is not None
     await emit(store, "rates.published", "1", subject=f"{datetime.fromtimestamp(due.next_at, UTC):%Y-%m-%d}")
     tamper(f"UPDATE occasions SET opened_at = {due.next_at - 3540}, ends_at = {due.next_at + 60}")
-    assert await Collecting(store).mind(epoch) == 1
+    assert await OccasionKeeper(store).mind(epoch) == 1
     (seen,) = await store.occasions.occasions("default")
     assert seen.row.state is OccasionState.STARTED
 
@@ -222,7 +222,7 @@ async def test_a_time_that_nobody_noticed_still_counts(store: Store, tamper: Tam
 async def test_times_older_than_the_window_do_not_arrive(store: Store, tamper: Tamper, epoch: int) -> None:
     await register(store, A, lines(composed(RATES, TIME)))
     tamper("UPDATE composed_times SET cursor = cursor - 864000, next_at = next_at - 864000")
-    await Collecting(store).mind(epoch)
+    await OccasionKeeper(store).mind(epoch)
     assert len(await store.occasions.occasions("default")) == 1
 
 
@@ -237,9 +237,9 @@ async def test_the_newest_code_judges_what_is_open(store: Store, epoch: int) -> 
     assert (await emit(store, "file.arrived", "3", subject="d1")).collected == []
     assert (await emit(store, "positions.published", "4", subject="d1")).started == ["report@when:d1"]
     await register(store, "node-newer", lines(composed(RATES)))
-    assert await Collecting(store).reconcile(epoch) == 1
+    assert await OccasionKeeper(store).reconcile(epoch) == 1
     assert await given(store, "report@when:d2") == {"rates": 1}
-    assert await Collecting(store).reconcile(epoch) == 0
+    assert await OccasionKeeper(store).reconcile(epoch) == 0
 
 
 async def test_a_changed_time_to_wait_holds_for_what_is_open(store: Store, epoch: int) -> None:
@@ -247,7 +247,7 @@ async def test_a_changed_time_to_wait_holds_for_what_is_open(store: Store, epoch
     await register(store, A, lines(composed(RATES, file)))
     await emit(store, "rates.published", "1")
     await register(store, "node-new", lines(composed(RATES, file, within_s=60.0)))
-    await Collecting(store).reconcile(epoch)
+    await OccasionKeeper(store).reconcile(epoch)
     row = (await the_occasion(store)).row
     assert row.ends_at == pytest.approx(row.opened_at + 60)
     assert row.state is OccasionState.OPEN
@@ -258,7 +258,7 @@ async def test_an_old_node_that_restarts_does_not_bring_the_old_trigger_back(
 ) -> None:
     """When only the old one lives, its set is in force again: a rollback."""
     old, new = lines(composed(RATES)), lines(composed(RATES, name="other"))
-    collecting = Collecting(store)
+    collecting = OccasionKeeper(store)
 
     async def names() -> list[str]:
         await collecting.reconcile(epoch)
@@ -282,10 +282,10 @@ async def test_an_occasion_whose_trigger_is_gone_ends_at_its_time(
     await register(store, A, lines(composed(RATES, file)))
     await emit(store, "rates.published", "1")
     await register(store, "node-new", lines())
-    await Collecting(store).mind(epoch)
+    await OccasionKeeper(store).mind(epoch)
     assert (await the_occasion(store)).row.state is OccasionState.OPEN
     end(tamper)
-    await Collecting(store).mind(epoch)
+    await OccasionKeeper(store).mind(epoch)
     row = (await the_occasion(store)).row
     assert (row.state, row.note) == (OccasionState.EXPIRED, "no code declares its trigger any more")
 
@@ -305,7 +305,7 @@ async def test_a_time_goes_on_over_a_deploy(store: Store) -> None:
 async def test_another_application_cannot_take_a_name(store: Store, epoch: int) -> None:
     await register(store, A, lines(composed(RATES)))
     await register(store, "node-other", lines(composed(FILES), origin="other"))
-    await Collecting(store).reconcile(epoch)
+    await OccasionKeeper(store).reconcile(epoch)
     (one,) = await store.occasions.composed("default")
     assert one.row.origin == "shop"
     (alert,) = await store.alerts.open_alerts(9)
@@ -319,12 +319,12 @@ async def test_what_an_open_occasion_has_is_kept(store: Store, tamper: Tamper, e
     ago = 30 * 86_400
     moved = f"- {ago}" if store.url.startswith("sqlite") else f"- make_interval(secs => {ago})"
     tamper(f"UPDATE events SET received_at = received_at {moved}")
-    await Forgetting(store.retention, DEFAULT).forget(epoch, 1.0, await store.now())
+    await RowPruner(store.retention, DEFAULT).forget(epoch, 1.0, await store.now())
     assert (await emit(store, "file.arrived", "2")).started == ["report@when:d1"]
     assert (await given(store))["rates"] == "old"
     tamper(f"UPDATE occasions SET ended_at = ended_at - {ago}")
     for at in (1e6, 2e6):
-        await Forgetting(store.retention, DEFAULT).forget(epoch, at, await store.now())
+        await RowPruner(store.retention, DEFAULT).forget(epoch, at, await store.now())
     assert await store.occasions.occasion("report@when:d1") is None
     assert [seen.row.id for seen in await store.events.events("default")] == ["2"]
 
@@ -370,7 +370,7 @@ async def test_an_operator_drops_an_occasion(store: Store, tamper: Tamper, epoch
     done = await emit(store, "file.arrived", "2")
     assert (done.started, done.late) == ([], ["report@when:d1"])
     end(tamper)
-    assert await Collecting(store).mind(epoch) == 0
+    assert await OccasionKeeper(store).mind(epoch) == 0
     row = (await the_occasion(store)).row
     assert (row.state, row.note) == (OccasionState.EXPIRED, "dropped by ann: a holiday")
     assert await store.reads.run("report@when:d1") is None

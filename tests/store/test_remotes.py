@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model import StepState, TwinState
 from holdfast.store.claims import StepClaim
-from holdfast.store.remotes import NewTurn, RemoteNode, TurnBegun, TwinClaim
+from holdfast.store.remotes import NewTurn, RemoteNodeRow, TurnBegun, TwinClaim
 from holdfast.store.store import Store
 from tests.store.made import LONG_S, A, begin, call, join, running_call, step
 
@@ -22,13 +22,13 @@ async def test_a_server_that_never_met_a_node_reads_all_about_it(store: Store) -
     assert await joined(store) == b"first"
     assert await joined(store, secret=b"second") == b"first", "it keeps the secret of its claims"
     assert await joined(store, token="token-2") is None, "another token is another node"
-    assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", OFFERS, 0)
+    assert await store.remotes.remote(R) == RemoteNodeRow("token-1", b"first", OFFERS, 0)
     await begin(store, call(1))
     claim = StepClaim(R, [1], 5)
     taken = await store.remotes.claim(R, 3, [claim])
     assert taken is not None
     assert [(one.step.n, one.probe) for one in taken] == [(1, None)]
-    assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", OFFERS, 3)
+    assert await store.remotes.remote(R) == RemoteNodeRow("token-1", b"first", OFFERS, 3)
     await store.nodes.retire(R)
     assert await store.remotes.remote(R) is None
 
@@ -44,7 +44,7 @@ async def test_nobody_registers_as_a_node_of_somebody_else(store: Store) -> None
     assert {one.id: (one.offers, one.capacity) for one in await store.nodes.nodes()} == about
     assert await store.remotes.remote(A) is None
     assert await store.remotes.register(R, other, "token-1", b"second") == b"first"
-    assert await store.remotes.remote(R) == RemoteNode("token-1", b"first", other[3], 0)
+    assert await store.remotes.remote(R) == RemoteNodeRow("token-1", b"first", other[3], 0)
     await store.nodes.retire(R)
     assert await joined(store) is None
 

@@ -20,7 +20,7 @@ from holdfast.model import (
 )
 from holdfast.store.schedules import DeclaredSet, NewBackfill
 from holdfast.store.store import Store
-from holdfast.supervisor.schedules import Scheduling, decision_of, in_force
+from holdfast.supervisor.schedules import ScheduleKeeper, decision_of, in_force
 from holdfast.times import Plan
 from holdfast.times.decision import Decision
 from tests.store.conftest import Tamper
@@ -63,7 +63,7 @@ async def test_a_due_time_is_decided_once_and_starts_one_run(
 ) -> None:
     """The run's id is the schedule's name and the time, and its tags say what it was started for."""
     await made(store, tamper, new())
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     assert await scheduling.fire(epoch) == 1
     assert await scheduling.fire(epoch) == 0
     (fire,) = await store.schedules.fires("nightly")
@@ -84,9 +84,9 @@ async def test_a_deposed_leader_changes_nothing(store: Store, epoch: int, tamper
     await made(store, tamper, new())
     await store.leader.resign("leader")
     assert await store.leader.lead("another", 600.0) == epoch + 1
-    assert await Scheduling(store, DEFAULT).fire(epoch) == 0
+    assert await ScheduleKeeper(store, DEFAULT).fire(epoch) == 0
     assert await fates(store) == []
-    assert await Scheduling(store, DEFAULT).fire(epoch + 1) == 1
+    assert await ScheduleKeeper(store, DEFAULT).fire(epoch + 1) == 1
 
 
 async def test_of_two_decisions_about_one_schedule_the_first_counts(
@@ -118,7 +118,7 @@ async def test_a_thousand_due_schedules_start_in_one_pass(store: Store, epoch: i
     batches = 0
     inner = store.schedules.fire
 
-    class Counting(Scheduling):
+    class Counting(ScheduleKeeper):
         async def _decide(self, epoch: int, names: Sequence[str]) -> int:
             nonlocal batches
             batches += 1
@@ -141,7 +141,7 @@ async def test_a_buffered_time_starts_when_the_run_before_it_has_ended(
 ) -> None:
     """The leader finds the end by joining fires to runs. The hop that ends a run knows nothing of schedules."""
     await made(store, tamper, new(overlap="buffer_one"))
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     await scheduling.fire(epoch)
     (first,) = await store.schedules.fires("nightly")
     asked = await store.schedules.run_schedule("nightly", "ann", "now")
@@ -160,7 +160,7 @@ async def test_a_buffered_time_starts_when_the_run_before_it_has_ended(
 async def test_cancel_other_asks_the_open_run_to_cancel(store: Store, epoch: int, tamper: Tamper) -> None:
     """A pending one is cancelled at once, and the time starts at the next pass."""
     await made(store, tamper, new(overlap="cancel_other"))
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     await scheduling.fire(epoch)
     (first,) = await store.schedules.fires("nightly")
     await store.schedules.run_schedule("nightly", "ann", "")
@@ -175,7 +175,7 @@ async def test_a_cancel_that_a_schedule_asks_for_counts_as_done(
 ) -> None:
     """So the leader rings the bells after it, and the run hears of it at once."""
     await made(store, tamper, new(overlap="cancel_other"))
-    await Scheduling(store, DEFAULT).fire(epoch)
+    await ScheduleKeeper(store, DEFAULT).fire(epoch)
     (first,) = await store.schedules.fires("nightly")
     row = await store.schedules.schedule("nightly")
     assert row is not None
@@ -186,7 +186,7 @@ async def test_a_cancel_that_a_schedule_asks_for_counts_as_done(
 async def test_failures_in_a_row_pause_and_are_an_alert(store: Store, epoch: int, tamper: Tamper) -> None:
     """A person resumes it, which clears the alert."""
     await made(store, tamper, new(pause_after=1))
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     await scheduling.fire(epoch)
     (first,) = await store.schedules.fires("nightly")
     await end(store, tamper, first.run_id or "", "failed")
@@ -206,7 +206,7 @@ async def test_a_schedule_whose_workflow_is_gone_is_an_alert_and_loses_nothing(
 ) -> None:
     """Its run waits for the code to come back. The alert is raised once, and cleared then."""
     await made(store, tamper, new())
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     assert await scheduling.fire(epoch) == 1
     for _ in range(2):
         await scheduling.watch(epoch, await store.now())
@@ -224,7 +224,7 @@ async def test_a_pause_is_noted_with_what_passed(store: Store, epoch: int, tampe
     """One row says how many times were missed, and so does the journal."""
     await made(store, tamper, new(), ago_s=5 * HOUR)
     await store.schedules.pause_schedule("nightly", "ann", "stock is counted")
-    assert await Scheduling(store, DEFAULT).fire(epoch) == 0
+    assert await ScheduleKeeper(store, DEFAULT).fire(epoch) == 0
     row = await store.schedules.resume_schedule("nightly", "bob", "done")
     assert (row.state, row.actor) == (ScheduleState.ACTIVE, "bob")
     assert await fates(store) == [("missed", 5)]
@@ -282,7 +282,7 @@ async def test_a_changed_line_fires_nothing_late_and_nothing_twice(
     back = "- 3600" if store.url.startswith("sqlite") else "- interval '1 hour'"
     tamper(f"UPDATE schedules SET cursor = cursor {back}, next_at = next_at {back}")
     assert (await lines(store, epoch, new(times="1m", origin="app"))).changed == []
-    assert await Scheduling(store, DEFAULT).fire(epoch) == 1
+    assert await ScheduleKeeper(store, DEFAULT).fire(epoch) == 1
     before = await store.now()
     assert (await lines(store, epoch, new(times="1m", origin="app"))).changed == ["nightly"]
     row = await store.schedules.schedule("nightly")
@@ -340,7 +340,7 @@ async def test_a_backfill_runs_each_time_once(store: Store, epoch: int, tamper: 
     await store.schedules.add_backfill(
         NewBackfill("b1", "nightly", begin, begin + 2 * HOUR, False, 2, "none", "ann", "")
     )
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     assert await scheduling.fire(epoch) == 2
     assert await scheduling.fire(epoch) == 0
     for fire in await store.schedules.fires("nightly"):
@@ -377,7 +377,7 @@ async def test_a_stopped_backfill_starts_nothing(store: Store, epoch: int) -> No
     assert stopped is not None
     assert stopped.state is BackfillState.STOPPED
     await store.schedules.remove_schedule("nightly", "ann", "")
-    assert await Scheduling(store, DEFAULT).fire(epoch) == 0
+    assert await ScheduleKeeper(store, DEFAULT).fire(epoch) == 0
     row = await store.schedules.backfill("b2")
     assert row is not None
     assert row.state is BackfillState.STOPPED
@@ -387,13 +387,13 @@ async def test_newer_rules_of_zones_compute_times_anew(store: Store, epoch: int,
     """And older ones do not: nodes of two versions do not undo each other's work."""
     await store.schedules.create_schedule(new(), "ann")
     tamper("UPDATE schedules SET tzdata = '2000a'")
-    await Scheduling(store, DEFAULT).fire(epoch)
-    await Scheduling(store, DEFAULT).watch(epoch, await store.now())
+    await ScheduleKeeper(store, DEFAULT).fire(epoch)
+    await ScheduleKeeper(store, DEFAULT).watch(epoch, await store.now())
     row = await store.schedules.schedule("nightly")
     assert row is not None
     assert row.tzdata > "2025"
     tamper("UPDATE schedules SET tzdata = '2999a'")
-    scheduling = Scheduling(store, DEFAULT)
+    scheduling = ScheduleKeeper(store, DEFAULT)
     await scheduling.fire(epoch)
     await scheduling.watch(epoch, await store.now())
     row = await store.schedules.schedule("nightly")
@@ -407,14 +407,14 @@ async def test_a_schedule_that_somebody_damaged_does_not_stop_the_others(
     """It is an alert."""
     await made(store, tamper, new("bad"), new("good"))
     tamper("UPDATE schedules SET plan = '{}' WHERE name = 'bad'")
-    assert await Scheduling(store, DEFAULT).fire(epoch) == 1
+    assert await ScheduleKeeper(store, DEFAULT).fire(epoch) == 1
     assert [alert.key for alert in await store.alerts.open_alerts(9)] == ["schedule broken:bad"]
 
 
 async def test_old_fates_are_forgotten(store: Store, epoch: int, tamper: Tamper) -> None:
     """Those that have ended. A time whose run is open is remembered for as long as it is."""
     await made(store, tamper, new(missed="skip"), ago_s=5 * HOUR)
-    await Scheduling(store, DEFAULT).fire(epoch)
+    await ScheduleKeeper(store, DEFAULT).fire(epoch)
     await store.schedules.run_schedule("nightly", "ann", "")
     assert len(await store.schedules.fires("nightly")) >= 2
     await store.retention.forget_fires(epoch, await store.now() + 60, 100)

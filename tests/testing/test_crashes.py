@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Stop, here, saga, workflow
 from holdfast.testing import NotEnded, Sim
-from holdfast.testing.crashes import Explorer, Settings
+from holdfast.testing.crashes import CrashSettings, Explorer
 from holdfast.testing.judge import RunOutcomes
 from holdfast.testing.stand_ins import StandIn
 from holdfast.workflow.workflow import Workflow
@@ -174,7 +174,7 @@ def test_what_is_not_done_again_would_come_out_the_same(workflow: Workflow[Any, 
     raw, _ = workflow.shape.checked(arguments, {})
     explored = []
     for whole in (True, False):
-        settings = Settings(seed=seed, pretend=True, interpreters=0, whole=whole)
+        settings = CrashSettings(seed=seed, pretend=True, interpreters=0, whole=whole)
         explorer = Watching(workflow, raw, settings=settings, stand_ins=stubs, signals=())
         explored.append((str(explorer.explore()), explorer.ends))
     assert explored[0] == explored[1]

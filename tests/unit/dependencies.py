@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from holdfast.adaptation import LimitLook, Watch, first_number, look_at
+from holdfast.adaptation import LimitLook, LimitWatch, first_number, look_at
 
 CEILING = 50
 SERVICE_S = 0.02
@@ -70,7 +70,7 @@ class Ours:
     """`holdfast.adaptation`."""
 
     def __init__(self) -> None:
-        self.watch: Watch | None = None
+        self.watch: LimitWatch | None = None
         self.usual_s: float | None = None
         self.whys: list[str] = []
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import errors, policy
-from holdfast.adaptation import LimitLook, Move, Watch, first_number, look_at
+from holdfast.adaptation import LimitChange, LimitLook, LimitWatch, first_number, look_at
 from holdfast.agent.loads import Loads, is_overload
 from holdfast.model import Ending
 from holdfast.store.limits import LimitLoad
@@ -24,14 +24,14 @@ from tests.unit.dependencies import (
 )
 
 ROW = LimitLook(1, "dep", 10, 2, 50, 0.2, 0, 0, 0.0, 10)
-BEGUN = Watch(0.0, 10, 0, 0, 0.0, 0.2)
+BEGUN = LimitWatch(0.0, 10, 0, 0, 0.0, 0.2)
 
 
 def after(ok: int, failed: int = 0, took_s: float = 0.2, **more: Any) -> LimitLook:
     return ROW._replace(ok=ok, failed=failed, seconds=ok * took_s, **more)
 
 
-def decided(row: LimitLook, watch: Watch = BEGUN, now: float = 1.0) -> Move | None:
+def decided(row: LimitLook, watch: LimitWatch = BEGUN, now: float = 1.0) -> LimitChange | None:
     return look_at(row, watch, now)[1]
 
 
@@ -103,9 +103,9 @@ def test_a_window_needs_attempts() -> None:
 def test_failures_let_it_fall_and_it_stays_below() -> None:
     """A tenth of the attempts is enough, but not one alone. Then the number does not come near that one for a while."""
     watch, move = look_at(after(18, failed=2), BEGUN, 1.0)
-    assert move == Move(7, 0.2, "2 of 20 attempts failed")
+    assert move == LimitChange(7, 0.2, "2 of 20 attempts failed")
     assert (watch.failed_at, watch.since) == (10, 1.0 + 0.2 + 1.0)
-    assert decided(after(9, failed=1)) == Move(11, 0.2, "attempts took 200 ms, as usual")
+    assert decided(after(9, failed=1)) == LimitChange(11, 0.2, "attempts took 200 ms, as usual")
     near = replace(BEGUN, most=9, failed_at=10, wary=2)
     watch, move = look_at(after(20, most=9), near, 1.0)
     assert (watch.wary, move) == (1, None)
@@ -116,14 +116,14 @@ def test_failures_let_it_fall_and_it_stays_below() -> None:
 
 def test_it_says_why_it_fell() -> None:
     """The number is what the dependency bears by Little's law, and a little more."""
-    assert decided(after(30, took_s=0.8)) == Move(4, 0.2, "attempts took 800 ms instead of 200 ms")
+    assert decided(after(30, took_s=0.8)) == LimitChange(4, 0.2, "attempts took 800 ms instead of 200 ms")
 
 
 def test_it_stays_between_floor_and_ceiling() -> None:
     """Whatever follows from a window."""
     assert decided(after(0, failed=20, most=2), replace(BEGUN, most=2)) is None
     row = after(60, most=49, used=49)
-    assert decided(row, replace(BEGUN, most=49)) == Move(50, 0.2, "attempts took 200 ms, as usual")
+    assert decided(row, replace(BEGUN, most=49)) == LimitChange(50, 0.2, "attempts took 200 ms, as usual")
     assert decided(after(60, most=50, used=50), replace(BEGUN, most=50)) is None
 
 
@@ -138,7 +138,7 @@ def test_a_notable_change_of_what_is_usual_is_written() -> None:
     """So that a new leader knows it, even if the number has not moved."""
     full = replace(BEGUN, most=50, usual_s=0.2)
     row = after(60, took_s=0.2, most=50, used=50)._replace(usual_s=None)
-    assert decided(row, full) == Move(50, 0.2, None)
+    assert decided(row, full) == LimitChange(50, 0.2, None)
     assert decided(row._replace(usual_s=0.19), full) is None
 
 

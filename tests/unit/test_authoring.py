@@ -32,7 +32,7 @@ from holdfast.config import DEFAULT
 from holdfast.errors import DefinitionError, InvalidInput, UnknownWorkflow
 from holdfast.policy import DEFAULT_RETRY
 from holdfast.workflow import outside, registry
-from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.here import CurrentAttempt, here_var
 from tests.unit.recorder import Recorder
 
 
@@ -445,14 +445,14 @@ class TestAmbient:
 class TestHere:
     """What a running step knows."""
 
-    def attempting(self, **more: Any) -> tuple[Attempting, list[object]]:
+    def attempting(self, **more: Any) -> tuple[CurrentAttempt, list[object]]:
         heard: list[object] = []
 
         async def on_save(raw: bytes) -> None:
             await asyncio.sleep(0)
             heard.append(raw)
 
-        at = Attempting(
+        at = CurrentAttempt(
             run_id="run-1",
             key="run-1/charge",
             attempt=2,

@@ -22,7 +22,7 @@ from holdfast.model import (
 )
 from holdfast.store.answers import Backlog
 from holdfast.supervisor import attention
-from holdfast.supervisor.backlog import Offering, Waiting, backlog
+from holdfast.supervisor.backlog import BacklogItem, Capabilities, backlog
 
 NOW = 1_000.0
 CLOSED = Breaker(
@@ -37,11 +37,11 @@ def node(name: str, roles: str = "agent", **offers: Any) -> NodeRow:
 
 def waiting(
     *nodes: NodeRow, holds: tuple[Hold, ...] = (), breakers: tuple[Breaker, ...] = ()
-) -> list[Waiting]:
+) -> list[BacklogItem]:
     lanes = [Lane(1, "shop.pay", (), None, "bank"), Lane(2, "shop.print", ("gpu",), None, "shop.print")]
     steps = {1: Backlog(3, 900.0), 2: Backlog(1, 950.0)}
     codes = {("shop.order", "2"): Backlog(4, 990.0)}
-    return backlog(lanes, steps, codes, Offering(nodes, NOW), holds, breakers)
+    return backlog(lanes, steps, codes, Capabilities(nodes, NOW), holds, breakers)
 
 
 def test_what_nobody_can_do_comes_first() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.log_buffer import LogBuffer, LogLimits, encode_line, level_number
-from holdfast.logs import LEFT_OUT, LogFilter, Logged, LogTake
+from holdfast.logs import LEFT_OUT, LogFilter, LogTake, PlacedLine
 from holdfast.model import LogLine, LogRow
 
 MAX = 64 * 1024
@@ -36,7 +36,7 @@ def write(buffer: LogBuffer, written: dict[int, LogRow]) -> None:
         )
 
 
-def read(written: dict[int, LogRow]) -> list[Logged]:
+def read(written: dict[int, LogRow]) -> list[PlacedLine]:
     return LogTake().sorted(rows_of(written))
 
 
@@ -131,8 +131,8 @@ def test_levels_have_names() -> None:
 
 def test_a_printed_line_counts_as_info() -> None:
     """So `--level warning` leaves it out, and what is left out is always said."""
-    line = Logged(0.0, 1, 1, False, 0, LogLine(0.0, "", "", "printed", None, "stdout"))
-    gap = Logged(0.0, 1, 1, False, 0, LogLine(0.0, "", LEFT_OUT, "… 2 lines left out …"))
+    line = PlacedLine(0.0, 1, 1, False, 0, LogLine(0.0, "", "", "printed", None, "stdout"))
+    gap = PlacedLine(0.0, 1, 1, False, 0, LogLine(0.0, "", LEFT_OUT, "… 2 lines left out …"))
     assert LogFilter(level=logging.INFO).fits(line)
     assert not LogFilter(level=logging.WARNING).fits(line)
     assert LogFilter(level=logging.WARNING).fits(gap)

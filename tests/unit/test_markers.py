@@ -481,12 +481,12 @@ def test_what_to_do_about_bugs_is_one_of_two_words() -> None:
 
 def test_the_old_way_asks_inside_steps_are_refused() -> None:
     """The way belongs to a run, and a step has no part in that."""
-    from holdfast.workflow.here import Attempting, here_var
+    from holdfast.workflow.here import CurrentAttempt, here_var
 
     async def nothing(raw: bytes) -> None: ...
 
     token = here_var.set(
-        Attempting(
+        CurrentAttempt(
             run_id="r", key="r::a", attempt=1, step="a", on_beat=lambda share, note: None, on_save=nothing
         )
     )

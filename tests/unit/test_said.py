@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast.supervisor import said
-from holdfast.supervisor.said import Part, parts, plain
+from holdfast.supervisor.said import SentencePart, parts, plain
 
 
 def test_parts_joined_are_the_sentence() -> None:
@@ -33,4 +33,4 @@ def test_text_of_others_makes_no_parts(hostile: str) -> None:
 
 def test_an_empty_sentence_has_no_parts() -> None:
     assert parts("") == []
-    assert parts("plain") == [Part("text", "plain")]
+    assert parts("plain") == [SentencePart("text", "plain")]

@@ -22,7 +22,7 @@ PLAIN = {
     "SessionRow": "what the session's token is compared by",
     "NewHook": "with what a signature is made: servers without keys check it",
     "HookRow": "the same",
-    "RemoteNode": "what the secrets of claims are made from",
+    "RemoteNodeRow": "what the secrets of claims are made from",
     "ExistingRun": "inside the store",
     "ChildOutcome": "inside the store",
 }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.store.overview import Ended
+from holdfast.store.overview import RunEnd
 from holdfast.supervisor import statistics
 
 
-def runs() -> list[Ended]:
-    good = [Ended("a", "1", "succeeded", float(n), n + 1.0 + n / 100) for n in range(100)]
+def runs() -> list[RunEnd]:
+    good = [RunEnd("a", "1", "succeeded", float(n), n + 1.0 + n / 100) for n in range(100)]
     return [
         *good,
-        Ended("b", "1", "failed", 0.0, 30.0),
-        Ended("b", "1", "undone", 0.0, 61.0),
-        Ended("b", "1", "cancelled", 0.0, 61.0),
+        RunEnd("b", "1", "failed", 0.0, 30.0),
+        RunEnd("b", "1", "undone", 0.0, 61.0),
+        RunEnd("b", "1", "cancelled", 0.0, 61.0),
     ]
 
 
@@ -34,12 +34,12 @@ def test_durations_are_those_of_runs_that_succeeded() -> None:
 def test_what_was_cancelled_is_neither_success_nor_failure() -> None:
     bad, good = statistics.by_workflow(runs())
     assert (bad.workflow, bad.success, good.success) == ("b", 0.0, 1.0)
-    assert statistics.by_workflow([Ended("c", "1", "cancelled", 0.0, 1.0)])[0].success == 1.0
+    assert statistics.by_workflow([RunEnd("c", "1", "cancelled", 0.0, 1.0)])[0].success == 1.0
 
 
 def test_versions_are_counted_apart_the_worse_one_first() -> None:
     found = statistics.by_version(
-        [*runs(), Ended("a", "2", "failed", 0.0, 1.0), Ended("a", "2", "succeeded", 0.0, 2.0)]
+        [*runs(), RunEnd("a", "2", "failed", 0.0, 1.0), RunEnd("a", "2", "succeeded", 0.0, 2.0)]
     )
     assert [(one.workflow, one.version, one.success) for one in found] == [
         ("b", "1", 0.0), ("a", "2", 0.5), ("a", "1", 1.0),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.access import MAY, STORE_WIDE, Act, Identity, Kind, Role, local
-from holdfast.access.tokens import Token, identity_of, is_good, make, namespaces, narrowed, read
+from holdfast.access.tokens import TokenText, identity_of, is_good, make, namespaces, narrowed, read
 from holdfast.errors import Forbidden, InvalidInput
 from holdfast.model import TokenRow
 
@@ -62,7 +62,7 @@ def test_a_token_is_good_until_it_expires_or_is_revoked() -> None:
 
 def test_the_old_secret_is_good_for_its_grace_time() -> None:
     """And not longer than the token itself."""
-    new = Token(TOKEN.role, TOKEN.id, "another")
+    new = TokenText(TOKEN.role, TOKEN.id, "another")
     rotated = row(digest=new.digest, old_digest=TOKEN.digest, old_until=50.0)
     assert is_good(new, rotated, 60.0)
     assert is_good(TOKEN, rotated, 49.0)

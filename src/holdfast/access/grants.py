@@ -93,14 +93,14 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 )
 
 
-class Signed(NamedTuple):
+class SignedIn(NamedTuple):
     """Somebody for whom an issuer has signed a token, and until when."""
 
     who: Identity
     until: float
 
 
-def signed_in(claims: Claims, settings: OidcSettings, now: float) -> Signed | None:
+def signed_in(claims: Claims, settings: OidcSettings, now: float) -> SignedIn | None:
     """Return whom these claims are about. None if they are not for us, not for now, or give nothing here."""
     until = _number(claims.get("exp"))
     begins = _number(claims["nbf"]) if "nbf" in claims else -math.inf
@@ -130,7 +130,7 @@ def signed_in(claims: Claims, settings: OidcSettings, now: float) -> Signed | No
         payloads=grant.payloads,
         who=(*(() if person is None else (person,)), *sorted(teams)),
     )
-    return Signed(who, until + settings.leeway_s)
+    return SignedIn(who, until + settings.leeway_s)
 
 
 def _person(claims: Claims, settings: OidcSettings) -> str | None:

@@ -32,7 +32,7 @@ _NOBODY = hashlib.sha256(b"nobody").digest()
 """What the secret of an unknown token is compared with, so that it takes as long as that of a known one."""
 
 
-class Token(NamedTuple):
+class TokenText(NamedTuple):
     """What a token's text says."""
 
     role: Role
@@ -49,24 +49,24 @@ class Token(NamedTuple):
         return head + _check(head)
 
 
-def make(role: Role, id_bytes: bytes, secret_bytes: bytes) -> Token:
+def make(role: Role, id_bytes: bytes, secret_bytes: bytes) -> TokenText:
     """Return a new token from random bytes."""
     assert len(id_bytes) == ID_BYTES
     assert len(secret_bytes) == SECRET_BYTES
-    return Token(role, id_bytes.hex(), _base62(int.from_bytes(secret_bytes, "big"), SECRET_CHARS))
+    return TokenText(role, id_bytes.hex(), _base62(int.from_bytes(secret_bytes, "big"), SECRET_CHARS))
 
 
-def read(text: str) -> Token | None:
+def read(text: str) -> TokenText | None:
     """Return what the text says. None if it is no token: another form, or a checksum that does not fit."""
     found = _FORM.fullmatch(text)
     if found is None or not hmac.compare_digest(
         _check(text[:-CHECK_CHARS]).encode(), text[-CHECK_CHARS:].encode()
     ):
         return None
-    return Token(Role(found[1]), found[2], found[3][:-CHECK_CHARS])
+    return TokenText(Role(found[1]), found[2], found[3][:-CHECK_CHARS])
 
 
-def is_good(token: Token, row: TokenRow | None, now: float) -> bool:
+def is_good(token: TokenText, row: TokenRow | None, now: float) -> bool:
     """True if the token is the one of this row, and is neither revoked nor expired. It takes the same time whether or
     not there is such a row."""
     given = token.digest
@@ -80,7 +80,7 @@ def is_good(token: Token, row: TokenRow | None, now: float) -> bool:
     return fits or (fits_old and row.old_until is not None and now < row.old_until)
 
 
-def was_theirs(token: Token, row: TokenRow) -> bool:
+def was_theirs(token: TokenText, row: TokenRow) -> bool:
     """True if the token has a secret of this row, good or not."""
     return hmac.compare_digest(token.digest, row.digest) or (
         row.old_digest is not None and hmac.compare_digest(token.digest, row.old_digest)

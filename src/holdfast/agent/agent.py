@@ -24,7 +24,7 @@ from holdfast.agent.loads import Loads, is_overload
 from holdfast.agent.logs import AgentLogs
 from holdfast.agent.outcome import Raised, raised
 from holdfast.agent.places import Places
-from holdfast.agent.tally import Tally
+from holdfast.agent.tally import AttemptTally
 from holdfast.agent.twins import TwinKeeper
 from holdfast.config import Config
 from holdfast.decider.commands import Issue
@@ -39,7 +39,7 @@ from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save
 from holdfast.store.roles import AgentStore
 from holdfast.traces import spans_for
-from holdfast.workflow.here import Attempting
+from holdfast.workflow.here import CurrentAttempt
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.agent")
@@ -82,7 +82,7 @@ class Agent:
         self.limited: set[tuple[str, int]] = set()
         """(run, n) of the steps under a limit that this agent has. When one ends, others may begin anywhere."""
         self.closing = False
-        self.tally = Tally()
+        self.tally = AttemptTally()
         self._is_logged = log.isEnabledFor(logging.DEBUG)
         """True if attempts are logged. Looked up at every beat, because most agents never log an attempt."""
         self._keeper = AgentLogs.of(config, clock)
@@ -112,10 +112,10 @@ class Agent:
         spans = spans_for(self._config)
         if spans is None:
             return self.executor_type(self, self.places, self._config)
-        from holdfast.agent.traced import Attempts, TracedAgent  # noqa: PLC0415  an optional dependency
+        from holdfast.agent.traced import AttemptSpans, TracedAgent  # noqa: PLC0415  an optional dependency
 
         executor = self.executor_type(TracedAgent(self), self.places, self._config)
-        executor.spans = Attempts(spans, self._store, self._node)
+        executor.spans = AttemptSpans(spans, self._store, self._node)
         return executor
 
     # --- claiming and beginning steps ---------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Agent:
         else:
             assignment.started, assignment.weight = self._monotonic(), self._durations.stride
             self._uncounted = assignment.weight - 1
-        assignment.here = Attempting(
+        assignment.here = CurrentAttempt(
             run_id=assignment.run_id,
             key=assignment.key,
             attempt=assignment.attempt,

@@ -16,11 +16,11 @@ from holdfast.decider.effect import undone_effect
 from holdfast.model import LogPart, effect_key
 from holdfast.policy import Retry
 from holdfast.store.answers import ClaimedRequest, ClaimedStep
-from holdfast.workflow.here import Attempting
+from holdfast.workflow.here import CurrentAttempt
 from holdfast.workflow.step import Step
 
 
-class Ended(Protocol):
+class AttemptSpan(Protocol):
     """A span that says how the attempt ended."""
 
     def end(self, outcome: str, error: BaseException | None = None) -> None: ...
@@ -54,10 +54,10 @@ class Assignment(msgspec.Struct, eq=False):
     throttled: int = 0
     began_at: float = -math.inf
     """When the attempt of a suspect began, on the monotonic clock."""
-    span: Ended | None = None
+    span: AttemptSpan | None = None
     """The span of the attempt, if traces are on."""
     task: asyncio.Task[None] | None = None
-    here: Attempting | None = None
+    here: CurrentAttempt | None = None
     progress: str | None = None
     logs: Sequence[LogPart] = ()
     """What the attempt has logged and nobody has written yet. Set when the attempt is over."""

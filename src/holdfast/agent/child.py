@@ -29,7 +29,7 @@ from holdfast.log_buffer import line_of, shortened
 from holdfast.model import LogLine
 from holdfast.programs import package_root
 from holdfast.workflow import log_records, outside, registry
-from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.here import CurrentAttempt, here_var
 from holdfast.workflow.step import Step
 
 LINE_MAX_BYTES = 64 * 1024
@@ -110,7 +110,7 @@ class ChildProcess:
             sys.stdout, sys.stderr = printed
         if self._refused:  # the file has caught the error and gone on
             return Raised(refusal, unsure=False)
-        at = Attempting(
+        at = CurrentAttempt(
             run_id=request.run_id,
             key=request.key,
             attempt=request.attempt,
@@ -140,12 +140,12 @@ class ChildLogs:
     def __init__(self, child: ChildProcess, level: int) -> None:
         self._child, self.level = child, level
 
-    def keep(self, at: Attempting, record: logging.LogRecord) -> None:
+    def keep(self, at: CurrentAttempt, record: logging.LogRecord) -> None:
         unhandled = not logging.getLogger(record.name).hasHandlers()
         line = shortened(line_of(record, 0.0), LINE_MAX_BYTES)
         self._child.say(Message(log=line, unhandled=unhandled))
 
-    def keep_line(self, at: Attempting, line: LogLine) -> None:
+    def keep_line(self, at: CurrentAttempt, line: LogLine) -> None:
         """Do nothing: the step of a child has no child."""
 
 

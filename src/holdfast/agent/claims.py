@@ -33,7 +33,7 @@ SUSPECT_LOOK_S = 0.02
 """How often an agent looks whether the outcome of a suspect is written. It is as long as a few commits take."""
 
 
-class Served(NamedTuple):
+class ServedLanes(NamedTuple):
     """The lanes that an agent can serve, either those of `async def` steps or those of `def` steps."""
 
     depends: dict[int, str]
@@ -67,7 +67,7 @@ class Claimer:
         self._peek_at = 0.0
         self._owed = {True: 0.0, False: 0.0}
         """How many places are owed to steps that have waited long."""
-        self._served: dict[bool, Served] = {True: Served({}, set()), False: Served({}, set())}
+        self._served: dict[bool, ServedLanes] = {True: ServedLanes({}, set()), False: ServedLanes({}, set())}
         self._calls_back = False
         """True if this agent serves a step with a callback."""
         self._suspects_ended: set[StepRef] = set()
@@ -86,7 +86,7 @@ class Claimer:
 
     async def learn_lanes(self) -> None:
         """Find the lanes that this agent can serve, separately for `async def` steps and for `def` steps."""
-        served = {True: Served({}, set()), False: Served({}, set())}
+        served = {True: ServedLanes({}, set()), False: ServedLanes({}, set())}
         namespaces: set[str] = set()
         calls_back = False
         for lane in await self._store.agents.lanes():

@@ -29,7 +29,7 @@ from holdfast.errors import DefinitionError, StepLost
 from holdfast.interpreters import module_path, python
 from holdfast.model import LogLine
 from holdfast.workflow import log_records
-from holdfast.workflow.here import Attempting
+from holdfast.workflow.here import CurrentAttempt
 from holdfast.workflow.step import Step
 
 KILL_AFTER_S = 2.0
@@ -88,7 +88,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     """The error as it is recorded. It says whether the step may have had its effect."""
 
 
-async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit: int) -> bytes | Raised:
+async def execute(step: Step[Any, Any], arguments: Any, here: CurrentAttempt, limit: int) -> bytes | Raised:
     """Execute one attempt in a child process. Return the encoded result, or the error that the code raised. Cancelling
     this kills the child."""
     _check_main(step)
@@ -99,7 +99,7 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
 
 
 async def _execute(
-    step: Step[Any, Any], arguments: Any, here: Attempting, limit: int, printed: PrintedStreams | None
+    step: Step[Any, Any], arguments: Any, here: CurrentAttempt, limit: int, printed: PrintedStreams | None
 ) -> bytes | Raised:
     request = AttemptRequest(
         path=module_path(),
@@ -161,7 +161,7 @@ async def _reader(descriptor: int, limit: int) -> tuple[asyncio.StreamReader, as
 
 
 async def _listen(
-    messages: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting
+    messages: asyncio.StreamReader, child: asyncio.subprocess.Process, here: CurrentAttempt
 ) -> bytes | Raised:
     """Act on the child's messages until one says how the attempt ended."""
     while line := await messages.readline():

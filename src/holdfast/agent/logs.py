@@ -11,7 +11,7 @@ from holdfast.config import Config
 from holdfast.environment import StoreClock
 from holdfast.log_buffer import LogBuffer, LogLimits, line_of
 from holdfast.model import LogLine
-from holdfast.workflow.here import Attempting
+from holdfast.workflow.here import CurrentAttempt
 
 _making = threading.Lock()
 """Locked while an attempt gets its buffer: two of its threads may log for the first time at the same moment."""
@@ -29,13 +29,13 @@ class AgentLogs:
         limits = LogLimits.of(config.logs_level, config.logs_max_bytes)
         return None if limits is None else cls(limits, clock)
 
-    def keep(self, at: Attempting, record: logging.LogRecord) -> None:
+    def keep(self, at: CurrentAttempt, record: logging.LogRecord) -> None:
         self._buffer_of(at).add(line_of(record, self._clock.glance()))
 
-    def keep_line(self, at: Attempting, line: LogLine) -> None:
+    def keep_line(self, at: CurrentAttempt, line: LogLine) -> None:
         self._buffer_of(at).add(msgspec.structs.replace(line, at=self._clock.glance()))
 
-    def _buffer_of(self, at: Attempting) -> LogBuffer:
+    def _buffer_of(self, at: CurrentAttempt) -> LogBuffer:
         if at.logs is None:
             with _making:
                 if at.logs is None:

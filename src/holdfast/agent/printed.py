@@ -11,7 +11,7 @@ from typing import Self
 
 from holdfast.codec.secret import redacted
 from holdfast.model import LogLine
-from holdfast.workflow.here import Attempting
+from holdfast.workflow.here import CurrentAttempt
 
 LINE_MAX_BYTES = 64 * 1024
 """The rest of a line that is longer is not kept."""
@@ -23,7 +23,7 @@ left its process group, may keep them open for ever."""
 class PrintedLines(asyncio.Protocol):
     """One of the two streams."""
 
-    def __init__(self, stream: str, own: int, here: Attempting) -> None:
+    def __init__(self, stream: str, own: int, here: CurrentAttempt) -> None:
         self._stream, self._own, self._here = stream, own, here
         self._rest = bytearray()
         self.ended = asyncio.get_running_loop().create_future()
@@ -62,7 +62,7 @@ class PrintedStreams:
     `ours` are descriptors of this process's own, for what the child's handlers of `logging` write: the records are kept
     already, and must not be kept a second time as printed lines."""
 
-    def __init__(self, here: Attempting) -> None:
+    def __init__(self, here: CurrentAttempt) -> None:
         self._here = here
         self._pipes = (os.pipe(), os.pipe())
         self.theirs = (self._pipes[0][1], self._pipes[1][1])

@@ -8,7 +8,7 @@ RECENT_S = 300.0
 """How long ago "lately" is: long enough for slow steps, short enough to show what a deployment broke."""
 
 
-class Tally:
+class AttemptTally:
     def __init__(self) -> None:
         self.succeeded = 0
         self.failed = 0

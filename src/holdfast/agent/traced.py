@@ -13,7 +13,7 @@ KNOWN_MAX = 10_000
 """For how many runs an agent remembers the trace. It never changes."""
 
 
-class Attempts:
+class AttemptSpans:
     """Begins the spans of attempts."""
 
     def __init__(self, spans: Spans, store: AgentStore, node: str) -> None:

@@ -18,7 +18,7 @@ CHAIN = 10
 ROUNDS, QUICK_ROUNDS = 5, 3
 
 
-class Round(NamedTuple):
+class FairRound(NamedTuple):
     per_s: float
     """Steps a second."""
     cpu_us: float
@@ -32,7 +32,7 @@ async def fair_and_limited(bench: Bench) -> list[Figure]:
         "fair": lambda number: chain.using(fair=f"key-{number % KEYS}"),
         "limited": lambda number: limited_chain.using(fair=f"key-{number % KEYS}"),
     }
-    rounds: dict[str, list[Round]] = {name: [] for name in kinds}
+    rounds: dict[str, list[FairRound]] = {name: [] for name in kinds}
     async with (
         hosted(bench, "agent", "holdfast.bench.work"),
         Holdfast(bench.url, roles=("scheduler", "supervisor")) as hf,
@@ -68,10 +68,10 @@ async def fair_and_limited(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _round(bench: Bench, hf: Holdfast, made: Callable[[int], Workflow[[int], int]]) -> Round:
+async def _round(bench: Bench, hf: Holdfast, made: Callable[[int], Workflow[[int], int]]) -> FairRound:
     runs = bench.size(1_000, 200)
     before, cpu_s = await hf.store.reads.runs_by_state(), time.process_time()
     per_s = runs * CHAIN / await drive(hf, runs, CHAIN, made)
     cpu_us = (time.process_time() - cpu_s) / (runs * CHAIN) * 1e6
     await check_recorded(hf, before, runs)
-    return Round(per_s, cpu_us)
+    return FairRound(per_s, cpu_us)

@@ -12,9 +12,9 @@ import click
 
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE, WRONG
 from holdfast.commands.event_loop import run_quickly
-from holdfast.commands.options import Target, command, opened
+from holdfast.commands.options import RunTarget, command, opened
 from holdfast.desk.acts import Act, ActInfo
-from holdfast.desk.plans import DID, Change, Preview
+from holdfast.desk.plans import DID, AlikeRuns, Preview
 from holdfast.model import ActOptions, ActRow, ActRun, ActState, Fate
 from holdfast.store.acts import LEFT
 from holdfast.terminal import output, wording
@@ -33,7 +33,9 @@ STATE_COLOURS = {ActState.DONE: "green", ActState.RUNNING: "cyan", ActState.STOP
 # --- acts on many runs --------------------------------------------------------------------------------------------------
 
 
-def act_on_many(verb: str, target: Target, options: ActOptions, note: str, store: str, as_json: bool) -> int:
+def act_on_many(
+    verb: str, target: RunTarget, options: ActOptions, note: str, store: str, as_json: bool
+) -> int:
     """Plan an act on many runs, say what it would do, ask, and carry it out. Return the exit code."""
     act_id, preview, planned = run_quickly(_plan(verb, target, options, note, store, as_json))
     if not as_json:
@@ -58,7 +60,7 @@ def act_on_many(verb: str, target: Target, options: ActOptions, note: str, store
 
 
 async def _plan(
-    verb: str, target: Target, options: ActOptions, note: str, store: str, as_json: bool
+    verb: str, target: RunTarget, options: ActOptions, note: str, store: str, as_json: bool
 ) -> tuple[str, Preview, int]:
     """Make the plan. Return its id, its preview and how many runs are in it. A plan of no run is dropped."""
     async with opened(store) as hf:
@@ -241,7 +243,7 @@ def print_preview(preview: Preview) -> None:
         print_words(f"  ! {warning}", "yellow")
 
 
-def _print_change(change: Change, colour: str | None) -> None:
+def _print_change(change: AlikeRuns, colour: str | None) -> None:
     print_words(f"  {change.count:>7,}  {change.words}", colour, end=False)
     print_words(
         f"  ({', '.join(change.sample)}{' …' if change.count > len(change.sample) else ''})", dim=True
@@ -333,7 +335,7 @@ def _preview_object(row: ActRow) -> output.Object:
 
 
 def _said(preview: Preview) -> output.Object:
-    def listed(changes: list[Change]) -> list[output.Object]:
+    def listed(changes: list[AlikeRuns]) -> list[output.Object]:
         return [{"count": one.count, "words": one.words, "sample": one.sample} for one in changes]
 
     return {

@@ -33,7 +33,7 @@ READS_MAX = 5
 PROGRESS_EVERY = 100
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     run: RunRow
     misfit: Misfit
 
@@ -60,7 +60,7 @@ class Checked:
         self.runs = 0
         self.unfit = 0
         self.kinds: Counter[str] = Counter()
-        self.kept: list[Finding] = []
+        self.kept: list[CheckFinding] = []
         self.markers = {
             (workflow.name, marker): Ways()
             for workflow in registry.workflows.values()
@@ -69,7 +69,7 @@ class Checked:
         """The markers that the code asks for, by workflow and name."""
         self._limit = limit
 
-    def add(self, run: RunRow, fit: Fit) -> list[Finding]:
+    def add(self, run: RunRow, fit: Fit) -> list[CheckFinding]:
         """Count a run, and return those of its findings that are to be shown."""
         self.runs += 1
         found = fit.misfits
@@ -78,7 +78,7 @@ class Checked:
         self.unfit += any(not misfit.is_note for misfit in found)
         self.kinds.update(misfit.kind for misfit in found)
         room = len(found) if self._limit == 0 else max(0, self._limit - len(self.kept))
-        shown = [Finding(run, misfit) for misfit in found[:room]]
+        shown = [CheckFinding(run, misfit) for misfit in found[:room]]
         self.kept += shown
         return shown
 
@@ -192,7 +192,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield say
 
 
-def _print(finding: Finding) -> None:
+def _print(finding: CheckFinding) -> None:
     run, misfit = finding
     glyph, colour = ("·", "bright_black") if misfit.is_note else ("✗", "red")
     print_words(f"{glyph} ", colour, end=False)

@@ -43,7 +43,7 @@ def run_long(work: Coroutine[Any, Any, T]) -> T:
     return run_through(work, make_loop)
 
 
-class Leaving:
+class Departure:
     """Whether this process has to leave, and why: a signal asked it to, nobody reads its log any more, or the store has
     a fault that waiting does not mend."""
 
@@ -77,10 +77,10 @@ class Leaving:
 
 
 @contextmanager
-def leaving() -> Iterator[Leaving]:
+def leaving() -> Iterator[Departure]:
     """Note that SIGINT, SIGTERM or a log that nobody reads any more asks this process to leave. A second signal ends it
     at once."""
-    loop, leave = asyncio.get_running_loop(), Leaving()
+    loop, leave = asyncio.get_running_loop(), Departure()
     asking = (signal.SIGINT, signal.SIGTERM)
     for number in asking:
         loop.add_signal_handler(number, leave.ask, number)

@@ -17,8 +17,8 @@ from holdfast.commands.options import (
     RUNS_ARGUMENT,
     YES_OPTION,
     Command,
-    Target,
-    Wanted,
+    RunTarget,
+    WantedRuns,
     command,
     decorated,
     named_namespace,
@@ -64,8 +64,8 @@ def scope_options(fn: Command) -> Command:
                     "--since and such which runs are meant"
                 )
             if run_id is not None:
-                nothing = Wanted(None, (), None, {}, None, None, None)
-                return fn(target=Target(run_id, nothing, False, False), scope=None, **given)
+                nothing = WantedRuns(None, (), None, {}, None, None, None)
+                return fn(target=RunTarget(run_id, nothing, False, False), scope=None, **given)
             return fn(target=target, scope=scope, **given)
         if scope.keys() - {"workflow"}:
             raise click.UsageError(
@@ -90,7 +90,7 @@ def scope_options(fn: Command) -> Command:
 @command()
 @scope_options
 @note_option
-def hold(target: Target | None, scope: dict[str, Any] | None, note: str, store: str, as_json: bool) -> int:
+def hold(target: RunTarget | None, scope: dict[str, Any] | None, note: str, store: str, as_json: bool) -> int:
     """Stop a run, or all of a kind, until it is released.
 
     \b
@@ -135,7 +135,9 @@ def hold(target: Target | None, scope: dict[str, Any] | None, note: str, store: 
 @command()
 @scope_options
 @note_option
-def release(target: Target | None, scope: dict[str, Any] | None, note: str, store: str, as_json: bool) -> int:
+def release(
+    target: RunTarget | None, scope: dict[str, Any] | None, note: str, store: str, as_json: bool
+) -> int:
     """Let a run, or all of a kind, go on after a hold.
 
     \b

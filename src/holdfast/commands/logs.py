@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from holdfast.client import Holdfast
-from holdfast.commands.event_loop import Leaving, leaving, run_quickly
+from holdfast.commands.event_loop import Departure, leaving, run_quickly
 from holdfast.commands.options import command, opened, run_argument
 from holdfast.commands.watch import LOOK_SHARE, Follower
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.log_buffer import level_number
-from holdfast.logs import LogFilter, Logged, LogInfo, LogTake, in_time
+from holdfast.logs import LogFilter, LogInfo, LogTake, PlacedLine, in_time
 from holdfast.run import Run
 from holdfast.terminal.lines import print_words
 from holdfast.terminal.log_lines import log_object, print_log
@@ -107,7 +107,7 @@ class _Printing:
         async for logged in in_time(reads, self._stored, self._take):
             self._print(logged)
 
-    async def follow(self, leave: Leaving) -> None:
+    async def follow(self, leave: Departure) -> None:
         """Print all there is, and then what comes, until the run has ended."""
         follower, monotonic = Follower(self._hf, self._run_id), self._hf.environment.monotonic
         left = asyncio.ensure_future(leave.asked.wait())
@@ -148,7 +148,7 @@ class _Printing:
                 self._show(info)
         self._seen |= found
 
-    def _print(self, logged: Logged) -> None:
+    def _print(self, logged: PlacedLine) -> None:
         if self._where.fits(logged):
             self._show(logged.info(self._keys))
 

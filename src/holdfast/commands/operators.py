@@ -18,7 +18,7 @@ from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
     RUN_ARGUMENT,
     RunRequest,
-    Target,
+    RunTarget,
     asked_namespaces,
     command,
     given_text,
@@ -158,7 +158,7 @@ def update(
     help="Also stop a run that is undoing, and leave what is not undone yet. Ask again a run whose code heard the "
     "first request and goes on.",
 )
-def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) -> int:
+def cancel(target: RunTarget, note: str, force: bool, store: str, as_json: bool) -> int:
     """Ask a run, or many, to cancel themselves.
 
     \b
@@ -212,7 +212,7 @@ def cancel(target: Target, note: str, force: bool, store: str, as_json: bool) ->
 @command()
 @target_options
 @note_option
-def retry(target: Target, note: str, store: str, as_json: bool) -> int:
+def retry(target: RunTarget, note: str, store: str, as_json: bool) -> int:
     """Try the waiting steps of a run at once, or go on with an ended run under a new id.
 
     \b
@@ -280,7 +280,7 @@ def retry(target: Target, note: str, store: str, as_json: bool) -> int:
 @click.option("--id", "new_id", metavar="ID", help="Give the new run this id. [default: RUN-fork-1]")
 def fork(
     *,
-    target: Target,
+    target: RunTarget,
     note: str,
     start: str | None,
     text: str | None,
@@ -354,7 +354,7 @@ def _result(item: str) -> tuple[str, Any]:
 @click.option(
     "--note", required=True, metavar="TEXT", help="Say what was done by hand instead, for the journal."
 )
-def skip(target: Target, step: str | None, note: str, store: str, as_json: bool) -> int:
+def skip(target: RunTarget, step: str | None, note: str, store: str, as_json: bool) -> int:
     """Count an undo that gave up as done by hand.
 
     \b

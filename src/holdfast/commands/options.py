@@ -317,7 +317,7 @@ def start_options(fn: Command) -> Command:
     return decorated
 
 
-class Wanted(NamedTuple):
+class WantedRuns(NamedTuple):
     """Which runs the command line means."""
 
     prefix: str | None
@@ -385,11 +385,11 @@ def decorated(fn: Command, *options: Callable[[Command], Command]) -> Command:
     return fn
 
 
-class Target(NamedTuple):
+class RunTarget(NamedTuple):
     """What a command acts on: one run, or many."""
 
     run_id: str | None
-    wanted: Wanted
+    wanted: WantedRuns
     yes: bool
     dry_run: bool
 
@@ -416,12 +416,12 @@ def target_options(fn: Command, runs: Callable[[Command], Command] = RUNS_ARGUME
     return decorated(packed, runs, state, WORKFLOW_OPTION, *rest, PREFIX_OPTION, YES_OPTION, DRY_RUN_OPTION)
 
 
-def _wanted(given: dict[str, Any]) -> Wanted:
+def _wanted(given: dict[str, Any]) -> WantedRuns:
     """Take the filter out of the options."""
-    return Wanted(**{name: given.pop(name) for name in Wanted._fields if name != "ids"})
+    return WantedRuns(**{name: given.pop(name) for name in WantedRuns._fields if name != "ids"})
 
 
-def target_of(given: dict[str, Any]) -> Target:
+def target_of(given: dict[str, Any]) -> RunTarget:
     """Take what says on what a command acts out of its options."""
     named, wanted = tuple(dict.fromkeys(given.pop("run_ids"))), _wanted(given)
     if not named and not any(wanted):
@@ -433,7 +433,7 @@ def target_of(given: dict[str, Any]) -> Target:
     is_one = len(named) == 1
     if not is_one:
         wanted = wanted._replace(ids=named)
-    target = Target(named[0] if is_one else None, wanted, given.pop("yes"), given.pop("dry_run"))
+    target = RunTarget(named[0] if is_one else None, wanted, given.pop("yes"), given.pop("dry_run"))
     if is_one and (target.yes or target.dry_run):
         raise click.UsageError("--yes and --dry-run are for acts on many runs")
     return target

@@ -37,7 +37,7 @@ from holdfast.model import POOL
 from holdfast.pool.fleet import StopMode
 from holdfast.pool.local import LocalFleet
 from holdfast.pool.pool import Pool, PoolEvent
-from holdfast.pool.watch import Watch
+from holdfast.pool.watch import CodeWatch
 from holdfast.terminal import output, streams, wording
 from holdfast.terminal.node_view import NodeView, view_for
 
@@ -225,7 +225,7 @@ async def _until_over(
         loop.add_signal_handler(number, signals.leave)
     loop.add_signal_handler(signal.SIGHUP, signals.renew)
     streams.when_unread = pool.leave
-    watch = Watch(settings.files) if settings.watch else None
+    watch = CodeWatch(settings.files) if settings.watch else None
     monotonic = hf.environment.monotonic
     begun = watched_at = monotonic()
     try:

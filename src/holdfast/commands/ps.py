@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.commands.event_loop import run_quickly
-from holdfast.commands.options import Wanted, command, filter_options, opened, run_argument
+from holdfast.commands.options import WantedRuns, command, filter_options, opened, run_argument
 from holdfast.terminal import output
 from holdfast.terminal.lines import print_words
 
@@ -28,7 +28,7 @@ PAGE = 500
 @click.option("--oldest", is_flag=True, help="List the oldest runs first.")
 def ps(
     *,
-    wanted: Wanted,
+    wanted: WantedRuns,
     limit: int,
     everything: bool,
     oldest: bool,
@@ -48,7 +48,7 @@ def ps(
     run_quickly(_ps(wanted, None if everything else limit, oldest, store, as_json))
 
 
-async def _ps(wanted: Wanted, limit: int | None, oldest: bool, store: str, as_json: bool) -> None:
+async def _ps(wanted: WantedRuns, limit: int | None, oldest: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
         everything = limit is None
         where = wanted.filter(await hf.now())

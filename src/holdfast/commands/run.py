@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.addresses import shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
-from holdfast.commands.event_loop import Leaving, leaving, run_long, run_quickly
+from holdfast.commands.event_loop import Departure, leaving, run_long, run_quickly
 from holdfast.commands.options import (
     RunRequest,
     chosen_namespaces,
@@ -142,7 +142,7 @@ def _check_same(known: RunRow, workflow: Workflow[Any, Any]) -> None:
         )
 
 
-async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> RunFollowed:
+async def _carry(hf: Holdfast, run_id: str, leave: Departure, as_json: bool, target: str) -> RunFollowed:
     """Go on with the run until it ends, needs a person, or this process is asked to leave."""
     until = RUN_ENDED | NEEDS_A_PERSON
     with display_for(as_json) as display:

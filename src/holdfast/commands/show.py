@@ -10,7 +10,7 @@ from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened, run_argument
 from holdfast.run import Run as Handle
 from holdfast.terminal import output
-from holdfast.terminal.page import Page, page_object
+from holdfast.terminal.page import RunPage, page_object
 
 STEPS_SHOWN = 100
 JOURNAL_MAX = 100
@@ -41,11 +41,11 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
         print_page(page, limit)
 
 
-async def _read(run_id: str, store: str) -> Page:
+async def _read(run_id: str, store: str) -> RunPage:
     async with opened(store) as hf:
         run: Handle[Any] = hf.run(run_id)
         view, desk, who = await run.rows(), hf.desk, hf.who
-        return Page(
+        return RunPage(
             view,
             await desk.signals.list(who, run_id),
             await desk.runs.children(who, run_id),

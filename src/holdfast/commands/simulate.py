@@ -17,7 +17,7 @@ from holdfast.environment import Environment
 from holdfast.model import UPDATE_PREFIX
 from holdfast.terminal import output
 from holdfast.terminal.lines import print_words
-from holdfast.testing.crashes import INTERPRETERS, Explorer, Settings, Words, known_part, known_step
+from holdfast.testing.crashes import INTERPRETERS, Advice, CrashSettings, Explorer, known_part, known_step
 from holdfast.testing.report import Report
 from holdfast.testing.stand_ins import StandIn, made_up_input
 from holdfast.workflow.workflow import Workflow
@@ -25,7 +25,7 @@ from holdfast.workflow.workflow import Workflow
 TIME_LIMIT_S = 60.0
 BOUNDARIES_MAX = 1_000_000
 """More than any workflow has: this command has a time limit instead."""
-WORDS = Words(
+WORDS = Advice(
     lambda option, names: " ".join(f"--{option} {name}" for name in names),
     "`--signal NAME=JSON` sends every run a signal",
     "`--update NAME=JSON` calls every run",
@@ -35,20 +35,20 @@ WORDS = Words(
 )
 
 
-class Given(NamedTuple):
+class GivenOption(NamedTuple):
     """The NAME=JSON of a stub, a signal or an update."""
 
     name: str
     raw: bytes
 
 
-def _pairs(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> list[Given]:
+def _pairs(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> list[GivenOption]:
     found = []
     for item in given:
         name, separator, text = item.partition("=")
         if not separator or not name:
             raise click.BadParameter(f"{item!r} is not of the form NAME=JSON", ctx, parameter)
-        found.append(Given(name, json_value(text, f"{parameter.opts[0]} {name}")))
+        found.append(GivenOption(name, json_value(text, f"{parameter.opts[0]} {name}")))
     return found
 
 
@@ -189,7 +189,7 @@ def _explored(given: dict[str, Any]) -> Report:
     with _progress() as say:
         for seed in range(given["seed"], given["seed"] + given["seeds"]):
             before = len(report.boundaries)
-            settings = Settings(
+            settings = CrashSettings(
                 seed=seed,
                 boundary=given["boundary"],
                 failures=not given["no_failures"],

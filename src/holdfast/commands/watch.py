@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from holdfast.client import Holdfast
-from holdfast.commands.event_loop import Leaving
+from holdfast.commands.event_loop import Departure
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
@@ -167,7 +167,7 @@ async def follow(
     run_id: str,
     display: Display,
     *,
-    leave: Leaving,
+    leave: Departure,
     until: Container[RunState] = RUN_ENDED,
     nudge: Callable[[RunRows], Awaitable[None]] | None = None,
 ) -> RunRows:

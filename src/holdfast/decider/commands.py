@@ -14,7 +14,7 @@ from holdfast.namespaces import bare
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
-    from holdfast.decider.updates import Reply
+    from holdfast.decider.updates import UpdateReply
     from holdfast.workflow.step import Step
     from holdfast.workflow.workflow import Workflow
 
@@ -174,7 +174,7 @@ class Turn(msgspec.Struct, gc=False):
     """Signals that none of the waits for them could read: their number and the reason. No wait takes them later."""
     logs: Sequence[LogPart] = ()
     """What the code has logged."""
-    replies: Sequence[Reply] = ()
+    replies: Sequence[UpdateReply] = ()
     """The answers to updates."""
     begun_waits: Sequence[int] = ()
     """n of callbacks whose time begins: their requests have been made."""

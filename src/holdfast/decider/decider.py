@@ -30,7 +30,7 @@ from holdfast.decider.history import Recorded, described, drift, timeline, unrea
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.mailbox import Mailbox
 from holdfast.decider.markers import Markers
-from holdfast.decider.updates import Serving, Updates
+from holdfast.decider.updates import Updates, UpdateScope
 from holdfast.errors import Drift, HoldfastError, InvalidInput, StepFailed, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.log_buffer import LogBuffer, LogLimits, line_of
@@ -588,7 +588,7 @@ class Decider:
             is_new = not (self._replaying and self._has_history)
         return self._markers.ask(name, is_new=is_new, seq=self.seq)
 
-    def serve(self, serving: Serving) -> None:
+    def serve(self, serving: UpdateScope) -> None:
         """Serve the updates of one name from now on."""
         update, branch, updates = serving.update, self._loop.branch(), self._own_updates()
         updates.demand_unserved(update.name)
@@ -597,7 +597,7 @@ class Decider:
         wait = self._ask(Wait(key, _SERVE, update.name, Future(loop=self._loop), None, issue))
         updates.serve(serving, branch, wait)
 
-    def stop_serving(self, serving: Serving) -> None:
+    def stop_serving(self, serving: UpdateScope) -> None:
         """Begin no more calls in this scope."""
         self._own_updates().close(serving)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import codec
-from holdfast.decider.undo_order import Span, instant, span_of
+from holdfast.decider.undo_order import Extent, extent_of, instant
 from holdfast.model import UNDO_PREFIX, StepState
 
 if TYPE_CHECKING:
@@ -43,22 +43,22 @@ def undone_effect(key: str, input: bytes | None) -> str | None:
     return msgspec.json.decode(input, type=_UndoInput).effect
 
 
-class Scope:
+class SagaScope:
     """What the code has asked for in one saga so far."""
 
     __slots__ = ("closed", "effects", "parent")
 
-    def __init__(self, parent: Scope | None) -> None:
+    def __init__(self, parent: SagaScope | None) -> None:
         self.parent = parent
         self.effects: list[Effect] = []
         self.closed = False
 
 
-scope_var: ContextVar[Scope | None] = ContextVar("holdfast.saga", default=None)
+scope_var: ContextVar[SagaScope | None] = ContextVar("holdfast.saga", default=None)
 """This is a context variable so that what a task asks for belongs to the saga in which the task was started."""
 
 
-def open_scope() -> Scope | None:
+def open_scope() -> SagaScope | None:
     """Return the innermost open saga around the code that runs now. A task may outlive the saga it was started in; then
     the next saga outside counts."""
     scope = scope_var.get()
@@ -131,11 +131,11 @@ class Effect:
         return self.state is StepState.CANCELLED and not self.is_child
 
     @property
-    def span(self) -> Span:
+    def extent(self) -> Extent:
         if self.by_hand or self.delivered_seq == self.after_seq:
             # In a retry, a step may have ended before the code asks for it.
             return instant(self.after_seq, self.index)
-        return span_of(self.after_seq, self.index, self.delivered_seq)
+        return extent_of(self.after_seq, self.index, self.delivered_seq)
 
     def undo_input(self) -> bytes:
         if self.by_hand:

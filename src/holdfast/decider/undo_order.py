@@ -19,19 +19,21 @@ NEVER: Moment = (math.inf, 0)
 """The completion of what was given up, or whose outcome is not known: it counts as later than everything else."""
 
 
-class Span(NamedTuple):
+class Extent(NamedTuple):
+    """From when the code asked for something until it had completed."""
+
     asked: Moment
     completed: Moment
 
 
-def span_of(after_seq: int, n: int, delivered_seq: int | None) -> Span:
-    """Return the span of a call. What the code asks for in answer to the call's outcome comes after the call."""
-    return Span((after_seq, n), (delivered_seq, 0) if delivered_seq else NEVER)
+def extent_of(after_seq: int, n: int, delivered_seq: int | None) -> Extent:
+    """Return the extent of a call. What the code asks for in answer to the call's outcome comes after the call."""
+    return Extent((after_seq, n), (delivered_seq, 0) if delivered_seq else NEVER)
 
 
-def instant(after_seq: int, n: int) -> Span:
-    """Return the span of something that was complete when it was asked for. It comes after earlier requests."""
-    return Span((after_seq, n), (after_seq, n + 0.5))
+def instant(after_seq: int, n: int) -> Extent:
+    """Return the extent of something that was complete when it was asked for. It comes after earlier requests."""
+    return Extent((after_seq, n), (after_seq, n + 0.5))
 
 
 class Reverse(Generic[T]):
@@ -39,11 +41,11 @@ class Reverse(Generic[T]):
 
     __slots__ = ("_asked", "_completed", "_resolved")
 
-    def __init__(self, items: Iterable[tuple[Span, T]]) -> None:
+    def __init__(self, items: Iterable[tuple[Extent, T]]) -> None:
         items = list(items)
-        self._asked = sorted(((span.asked, i, item) for i, (span, item) in enumerate(items)), key=_first)
+        self._asked = sorted(((extent.asked, i, item) for i, (extent, item) in enumerate(items)), key=_first)
         self._completed = sorted(
-            ((span.completed, span.asked, item) for span, item in items), key=lambda entry: entry[:2]
+            ((extent.completed, extent.asked, item) for extent, item in items), key=lambda entry: entry[:2]
         )
         self._resolved: set[T] = set()
 

@@ -21,8 +21,8 @@ from holdfast import codec
 from holdfast.decider.commands import Finish, Issue, Turn, Wait
 from holdfast.decider.effect import undo_input
 from holdfast.decider.history import unreadable
-from holdfast.decider.undo_order import Reverse, Span, instant, span_of
-from holdfast.decider.updates import Reply, unserved
+from holdfast.decider.undo_order import Extent, Reverse, extent_of, instant
+from holdfast.decider.updates import UpdateReply, unserved
 from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
@@ -67,6 +67,7 @@ class _Leaf:
     __slots__ = (
         "after_stop",
         "error",
+        "extent",
         "gave_up_seq",
         "input",
         "is_certain",
@@ -75,15 +76,14 @@ class _Leaf:
         "needs",
         "own_n",
         "rows",
-        "span",
         "state",
         "step",
         "tries",
         "undo",
     )  # fmt: skip
 
-    def __init__(self, row: StepRow, *, undo: str, span: Span) -> None:
-        self.key, self.span, self.undo = row.key, span, undo
+    def __init__(self, row: StepRow, *, undo: str, extent: Extent) -> None:
+        self.key, self.extent, self.undo = row.key, extent, undo
         self.step, self.own_n, self.input = row.name, row.n, row.input or b"{}"
         self.is_child = row.kind is StepKind.CHILD
         self.needs: tuple[str, ...] | None = None
@@ -195,7 +195,7 @@ class Undoing:
         """n of steps that are still open because the run was cancelled without its code, which would end them."""
         self._dropped: list[int] = []
         self._to_cancel: list[int] = []
-        self._replies: list[Reply] = []
+        self._replies: list[UpdateReply] = []
         self._abandoned = False
         self._undone = self._void = 0
         self._progress = run.progress
@@ -314,7 +314,7 @@ class Undoing:
         """Return what is still to be undone, in the order in which that happens. What has the same wave is undone side by
         side."""
         found: list[PlannedUndo] = []
-        order = Reverse((leaf.span, leaf) for leaf in self._leaves if not leaf.resolved)
+        order = Reverse((leaf.extent, leaf) for leaf in self._leaves if not leaf.resolved)
         wave = 0
         while ready := order.ready():
             wave += 1
@@ -384,7 +384,7 @@ class Undoing:
     def _child_leaf(self, row: StepRow) -> _Leaf | None:
         """Return what a child did. None if it did not succeed: then it has undone itself. If the code gave the step up,
         the store knows how the child ended."""
-        leaf = _Leaf(row, undo=row.name, span=span_of(row.after_seq, row.n, row.delivered_seq))
+        leaf = _Leaf(row, undo=row.name, extent=extent_of(row.after_seq, row.n, row.delivered_seq))
         if row.delivered_seq is None:
             leaf.state = _UndoState.LIVE
             self._live[row.n] = leaf
@@ -400,7 +400,7 @@ class Undoing:
         """
         lane = self._lanes.get(row.lane)
         if row.kind is StepKind.UNDO:
-            leaf = _Leaf(row, undo=row.name, span=instant(row.after_seq, row.n))
+            leaf = _Leaf(row, undo=row.name, extent=instant(row.after_seq, row.n))
             leaf.needs = None if lane is None else lane.needs
             return leaf
         if (
@@ -414,7 +414,7 @@ class Undoing:
         leaf = _Leaf(
             row,
             undo=lane.undo.removesuffix("!"),
-            span=span_of(row.after_seq, row.n, said.delivered_seq),
+            extent=extent_of(row.after_seq, row.n, said.delivered_seq),
         )
         output = said.output if said.state is StepState.SUCCEEDED else None
         leaf.is_certain = said.state is StepState.SUCCEEDED
@@ -424,7 +424,7 @@ class Undoing:
 
     def _restart(self) -> None:
         """Put what is not resolved in order again."""
-        left = [(leaf.span, leaf) for leaf in self._leaves if not leaf.resolved]
+        left = [(leaf.extent, leaf) for leaf in self._leaves if not leaf.resolved]
         self._order, self._left = Reverse(left), len(left)
 
     def _recall_try(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:

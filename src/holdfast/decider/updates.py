@@ -23,7 +23,7 @@ from holdfast.decider.keys import Branch
 from holdfast.decider.loop import RunLoop, RunTask
 from holdfast.errors import HoldfastError, Refused, UpdateFailed, WorkflowError
 from holdfast.interrupt import by_signal
-from holdfast.model import Answered
+from holdfast.model import UpdateAnswer
 
 if TYPE_CHECKING:
     from holdfast.decider.commands import Wait
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
     from holdfast.workflow.update import Update
 
 
-class Reply(NamedTuple):
+class UpdateReply(NamedTuple):
     """The answer to one update."""
 
     seq: int
     """The update's place in the history."""
-    answer: Answered
+    answer: UpdateAnswer
     reply: bytes
     """What the update returned, or the error."""
 
 
-def unserved(seq: int, why: str) -> Reply:
+def unserved(seq: int, why: str) -> UpdateReply:
     """Return the answer to an update that nothing served."""
-    return Reply(seq, Answered.UNSERVED, codec.encode_error(UpdateFailed(why)).encode())
+    return UpdateReply(seq, UpdateAnswer.UNSERVED, codec.encode_error(UpdateFailed(why)).encode())
 
 
-class Call:
+class UpdateCall:
     """One update that was delivered."""
 
     __slots__ = ("answer", "has_begun", "payload", "seq")
 
     def __init__(self, seq: int, payload: bytes, answer: str | None) -> None:
         self.seq, self.payload = seq, payload
-        self.answer = None if answer is None else Answered(answer)
+        self.answer = None if answer is None else UpdateAnswer(answer)
         """How it was answered, now or when this was recorded."""
         self.has_begun = False
 
 
-class Serving:
+class UpdateScope:
     """A scope in which the code serves the updates of one name."""
 
     __slots__ = (
@@ -87,19 +87,19 @@ class Serving:
         """The calls that have begun and not ended."""
         self.is_closed = False
         self.wait: Wait
-        self._calls: deque[Call] = deque()
+        self._calls: deque[UpdateCall] = deque()
 
-    def begin(self, updates: Updates, branch: Branch, wait: Wait, calls: deque[Call]) -> None:
+    def begin(self, updates: Updates, branch: Branch, wait: Wait, calls: deque[UpdateCall]) -> None:
         """Serve calls from now on. Steps of a call belong to the saga in which the scope was opened."""
         self._updates, self._branch, self.wait, self._calls = updates, branch, wait, calls
         self._context = contextvars.copy_context()
         self._begin_next()
 
-    def take(self, call: Call) -> None:
+    def take(self, call: UpdateCall) -> None:
         self._calls.append(call)
         self._begin_next()
 
-    def close(self) -> deque[Call]:
+    def close(self) -> deque[UpdateCall]:
         """Begin no more calls. Return those that have not begun."""
         self.is_closed = True
         left, self._calls = self._calls, deque()
@@ -115,12 +115,12 @@ class Serving:
             loop.tasks.append(task)
             self.tasks.append(task)
 
-    async def _serve(self, call: Call) -> None:
+    async def _serve(self, call: UpdateCall) -> None:
         host = self._updates.host
         task, seq = asyncio.current_task(), host.seq
         try:
-            if call.answer is not Answered.REFUSED:
-                self._updates.answer(call, Answered.RETURNED, await self._called(call))
+            if call.answer is not UpdateAnswer.REFUSED:
+                self._updates.answer(call, UpdateAnswer.RETURNED, await self._called(call))
         except asyncio.CancelledError:
             name, run_id = self.update.name, host.run_id
             why = f"the update {name!r} of run {run_id!r} was cancelled before it ended: the run left the scope that serves it"
@@ -132,12 +132,12 @@ class Serving:
             if by_signal(error):
                 raise
             is_refusal = isinstance(error, Refused) and host.seq == seq
-            self._updates.raised(call, error, Answered.REFUSED if is_refusal else Answered.RAISED)
+            self._updates.raised(call, error, UpdateAnswer.REFUSED if is_refusal else UpdateAnswer.RAISED)
         finally:
             self.tasks = [one for one in self.tasks if one is not task]
             self._begin_next()
 
-    async def _called(self, call: Call) -> bytes:
+    async def _called(self, call: UpdateCall) -> bytes:
         update, host = self.update, self._updates.host
         value = self._read(call)
         if self.check is not None:
@@ -150,7 +150,7 @@ class Serving:
             result = await result
         return update.reply.encode(result, host.payload_max)
 
-    def _read(self, call: Call) -> Any:
+    def _read(self, call: UpdateCall) -> Any:
         payload = self.update.payload
         try:
             return payload.decode(call.payload) if call.answer is None else payload.decode_whole(call.payload)
@@ -169,18 +169,18 @@ class Updates:
 
     def __init__(self, host: Decider, loop: RunLoop) -> None:
         self.host, self.loop = host, loop
-        self._scopes: dict[str, Serving] = {}
-        self._unserved: dict[str, deque[Call]] = {}
-        self._open: dict[int, Call] = {}
+        self._scopes: dict[str, UpdateScope] = {}
+        self._unserved: dict[str, deque[UpdateCall]] = {}
+        self._open: dict[int, UpdateCall] = {}
         """The calls that are not answered, by their place in the history."""
-        self.replies: list[Reply] = []
+        self.replies: list[UpdateReply] = []
         """The answers since the last turn."""
 
     def deliver(self, seq: int, name: str, payload: bytes, answer: str | None) -> bool:
         """Give a call to the scope that serves it. Return whether it began at once."""
-        if answer == Answered.UNSERVED:
+        if answer == UpdateAnswer.UNSERVED:
             return False
-        call = Call(seq, payload, answer)
+        call = UpdateCall(seq, payload, answer)
         if answer is None:
             self._open[seq] = call
         scope = self._scopes.get(name)
@@ -197,27 +197,27 @@ class Updates:
                 f"this run serves the update {name!r} already: leave that scope before you open another one"
             )
 
-    def serve(self, serving: Serving, branch: Branch, wait: Wait) -> None:
+    def serve(self, serving: UpdateScope, branch: Branch, wait: Wait) -> None:
         """Open a scope."""
         name = serving.update.name
         self._scopes[name] = serving
         serving.begin(self, branch, wait, self._unserved.pop(name, deque()))
 
-    def close(self, serving: Serving) -> None:
+    def close(self, serving: UpdateScope) -> None:
         """Close a scope. Calls that have not begun wait for the next scope of that name."""
         name = serving.update.name
         del self._scopes[name]
         if left := serving.close():
             self._unserved[name] = left
 
-    def answer(self, call: Call, how: Answered, reply: bytes) -> None:
+    def answer(self, call: UpdateCall, how: UpdateAnswer, reply: bytes) -> None:
         """Answer a call, unless an answer is recorded."""
         self._open.pop(call.seq, None)
         if call.answer is None:
             call.answer = how
-            self.replies.append(Reply(call.seq, how, reply))
+            self.replies.append(UpdateReply(call.seq, how, reply))
 
-    def raised(self, call: Call, error: BaseException, how: Answered = Answered.RAISED) -> None:
+    def raised(self, call: UpdateCall, error: BaseException, how: UpdateAnswer = UpdateAnswer.RAISED) -> None:
         self.answer(call, how, codec.encode_error(codec.safe_to_inspect(error)).encode())
 
     def waiting(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from holdfast.codec import stored_text
 from holdfast.desk.cautions import cautions
 from holdfast.desk.known_runs import may_exist
 from holdfast.desk.opened import Opened
-from holdfast.desk.plans import STATES, Preview, Tally
+from holdfast.desk.plans import STATES, PlanTally, Preview
 from holdfast.errors import InvalidInput, UnknownAct, UnknownRun, WrongState
 from holdfast.model import ActOptions, ActRow, ActRun, ActState, ActVerb, Fate
 from holdfast.namespaces import shown, shown_row, shown_text, stored
@@ -297,7 +297,7 @@ async def make_plan(
     `progress` is called with the number of runs that were listed."""
     if where.ids and (unknown := await hf.store.reads.unknown_runs(where.ids)):
         raise UnknownRun.of(shown(where.namespace, unknown[0]))
-    acts, tally = hf.store.acts, Tally(verb, options)
+    acts, tally = hf.store.acts, PlanTally(verb, options)
     act_id = hf.environment.new_id()[-ID_CHARS:].lower()
     if not where.states and not where.ids:  # what was named and cannot be acted on is listed as left alone
         states = STATES[verb] + (("undoing",) if options.force else ())

@@ -26,7 +26,7 @@ from holdfast.questions import (
     PERSON,
     TEAM,
     Answerer,
-    Plan,
+    AskPlan,
     demands_teams,
     is_asked,
     is_person,
@@ -285,7 +285,7 @@ def _plain(name: str) -> str:
 def _shown(who: Identity, seen: SeenAsk, now: float) -> answers.Ask:
     row, people = seen
     run = shown(who.namespace, row.run_id)
-    plan = msgspec.json.decode(row.plan, type=Plan)
+    plan = msgspec.json.decode(row.plan, type=AskPlan)
     refused = refusal(row, people, _answerer(who, None), now)
     may = who.may(Act.ANSWER) and refused is None
     return answers.Ask(

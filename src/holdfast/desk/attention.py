@@ -14,7 +14,7 @@ from holdfast.namespaces import namespace_of, shown, shown_row, shown_text
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.supervisor import attention
-from holdfast.supervisor.attention import AttentionKind, Rest
+from holdfast.supervisor.attention import AttentionKind, LeftOut
 from holdfast.supervisor.health import examine
 from holdfast.supervisor.moves import Move
 from holdfast.wire.paths import path_of
@@ -61,7 +61,7 @@ class AttentionList(msgspec.Struct, kw_only=True):
     is_exact: bool
     """False if there may be more than were counted."""
     items: list[AttentionItem]
-    rest: list[Rest]
+    rest: list[LeftOut]
     """How many of each kind are left out."""
     solved: Solved | None
     """What a person did last, if whoever asks may read the journal."""

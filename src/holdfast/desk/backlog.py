@@ -11,7 +11,7 @@ from holdfast.access import Act, Identity
 from holdfast.config import Config
 from holdfast.namespaces import namespace_of, shown, shown_text
 from holdfast.store.store import Store
-from holdfast.supervisor.backlog import Offering, Waiting, backlog
+from holdfast.supervisor.backlog import BacklogItem, Capabilities, backlog
 
 
 class WaitingItem(msgspec.Struct, kw_only=True):
@@ -63,7 +63,7 @@ async def backlog_list(store: Store, config: Config, who: Identity) -> BacklogLi
     )
 
 
-async def waiting(store: Store, config: Config, who: Identity) -> list[Waiting]:
+async def waiting(store: Store, config: Config, who: Identity) -> list[BacklogItem]:
     """Return what waits for somebody who can do it, with stored names."""
     limit = config.pool_backlog_max
     steps, codes = await store.overview.waiting_lanes(limit), await store.overview.pending_codes(limit)
@@ -72,11 +72,11 @@ async def waiting(store: Store, config: Config, who: Identity) -> list[Waiting]:
     lanes = [lane for lane in await store.agents.lanes() if who.sees(namespace_of(lane.name))]
     codes = {code: waits for code, waits in codes.items() if who.sees(namespace_of(code[0]))}
     gates = store.gates
-    offering = Offering(await store.nodes.nodes(), await store.now())
+    offering = Capabilities(await store.nodes.nodes(), await store.now())
     return backlog(lanes, steps, codes, offering, await gates.holds(), await gates.breakers())
 
 
-def seen(namespace: str | None, one: Waiting) -> Waiting:
+def seen(namespace: str | None, one: BacklogItem) -> BacklogItem:
     """Return what waits with the names that those in the namespace see."""
     return msgspec.structs.replace(
         one,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.desk.plans import Tally, warnings
+from holdfast.desk.plans import PlanTally, warnings
 from holdfast.model import HoldScope
 from holdfast.namespaces import namespace_of
 from holdfast.store.origins import Offers
 from holdfast.store.store import Store
 
 
-async def cautions(store: Store, tally: Tally) -> list[str]:
+async def cautions(store: Store, tally: PlanTally) -> list[str]:
     """Return what keeps the runs of a plan from going on at once."""
     if not tally.code:
         return []

@@ -21,7 +21,7 @@ from holdfast.desk.cautions import cautions
 from holdfast.desk.filters import within_namespace
 from holdfast.desk.known_runs import KnownRuns
 from holdfast.desk.opened import Opened
-from holdfast.desk.plans import DID, Change, Tally
+from holdfast.desk.plans import DID, AlikeRuns, PlanTally
 from holdfast.desk.runs import LocalRunDesk
 from holdfast.desk.stats import Stats, StatsAsked, stats
 from holdfast.durations import Eta
@@ -49,7 +49,7 @@ from holdfast.supervisor.facts import QUEUES_MAX
 from holdfast.supervisor.moves import Move, moves
 from holdfast.supervisor.outlook import outlook
 from holdfast.supervisor.phrases import command, counted, place
-from holdfast.supervisor.said import Part
+from holdfast.supervisor.said import SentencePart
 from holdfast.supervisor.why import explained, full_limit, gate_in_short, gate_of, limit_in_short
 from holdfast.timeline import Only, Sources, Timeline, drawn
 from holdfast.timeline.bars import Gated
@@ -77,7 +77,7 @@ class Explained(msgspec.Struct):
 
     text: str
     """A sentence or two: the parts joined."""
-    parts: list[Part]
+    parts: list[SentencePart]
     state: str
     """The state that it is about: of the run, or of the step that it waits for."""
     moves: list[Move]
@@ -93,7 +93,7 @@ class ActPreview(msgspec.Struct, kw_only=True):
     sentence: str
     allowed: bool
     """False if it can do nothing to the run as it is, or whoever asks may not do it."""
-    changes: list[Change]
+    changes: list[AlikeRuns]
     warnings: list[str]
     command: str
     undo: list[str]
@@ -109,7 +109,7 @@ class FoundRun(msgspec.Struct):
     state: str
 
 
-class Found(msgspec.Struct):
+class SearchResult(msgspec.Struct):
     """What a search finds. Ids are found by their beginning, and names by any part of them."""
 
     runs: list[FoundRun]
@@ -123,7 +123,7 @@ class CountedRuns(msgspec.Struct):
     """False if there are more than were counted."""
 
 
-class StepSeen(NamedTuple):
+class SeenStep(NamedTuple):
     """A step, and what there is to know about it."""
 
     row: StepRow
@@ -146,9 +146,9 @@ class Overview(Protocol):
     async def listed(self, who: Identity, where: RunFilter, *, words: bool) -> list[Listed]: ...
     async def stats(self, who: Identity, asked: StatsAsked = ...) -> Stats: ...
     async def counts(self, who: Identity, where: RunFilter) -> CountedRuns: ...
-    async def search(self, who: Identity, text: str) -> Found: ...
+    async def search(self, who: Identity, text: str) -> SearchResult: ...
     async def timeline(self, who: Identity, run: str, asked: Asked = Asked()) -> Timeline: ...  # noqa: B008
-    async def step(self, who: Identity, run: str, n: int) -> StepSeen: ...
+    async def step(self, who: Identity, run: str, n: int) -> SeenStep: ...
     async def undo_plan(self, who: Identity, run: str) -> list[PlannedUndo]: ...
     async def preview(
         self, who: Identity, run: str, verb: ActVerb, options: ActOptions = ...
@@ -183,7 +183,7 @@ class LocalOverview:
         namespace = who.namespace
         found, may = explained(facts), moves(facts, lambda name: shown(namespace, name))
         parts = [
-            Part(one.kind, shown_text(namespace, one.text), shown_text(namespace, one.ref))
+            SentencePart(one.kind, shown_text(namespace, one.text), shown_text(namespace, one.ref))
             for one in found.parts
         ]
         return Explained(
@@ -226,7 +226,7 @@ class LocalOverview:
         mark = _mark(given, asked)
         return drawn(given, mark, only=asked.only, group=asked.group, after=asked.after)
 
-    async def step(self, who: Identity, run: str, n: int) -> StepSeen:
+    async def step(self, who: Identity, run: str, n: int) -> SeenStep:
         """Return a step with its attempts, and what it needs and depends on."""
         who.demand(Act.READ)
         run_id, store = (await self._known.row(who, run)).id, self._store
@@ -244,7 +244,7 @@ class LocalOverview:
         if row.kind is StepKind.CHILD:
             child = (await store.reads.joins(run_id) | await store.reads.child_ids(run_id)).get(n)
         tried = [one for one in await store.reads.attempts(run_id) if one.n == n]
-        return StepSeen(
+        return SeenStep(
             shown_row(who.namespace, row),
             lane,
             [shown_row(who.namespace, one) for one in tried],
@@ -271,7 +271,7 @@ class LocalOverview:
         """Say what an act would do to the run. Nothing changes."""
         who.demand(Act.READ)
         row = await self._known.row(who, run)
-        tally = Tally(verb, options)
+        tally = PlanTally(verb, options)
         where = RunFilter(ids=(row.id,), limit=1)
         meant = [one for one in await self._store.acts.meant_runs(where) if one.id == row.id]
         has_code = (
@@ -293,7 +293,7 @@ class LocalOverview:
             verb=str(verb),
             sentence=f"{shown_id} {does}{undone}",
             allowed=bool(takes) and who.may(Act.STEER),
-            changes=[Change(count=1, words=words, sample=[shown_id])],
+            changes=[AlikeRuns(count=1, words=words, sample=[shown_id])],
             warnings=[shown_text(who.namespace, one) for one in found.warnings],
             command=command(str(verb), shown_id, *extra).strip("`"),
             undo=[one.key for one in undo],
@@ -419,7 +419,7 @@ class LocalOverview:
         found = await self._store.overview.count_meant(msgspec.structs.replace(where, limit=COUNTED_MAX + 1))
         return CountedRuns(found, sum(found.values()) <= COUNTED_MAX)
 
-    async def search(self, who: Identity, text: str) -> Found:
+    async def search(self, who: Identity, text: str) -> SearchResult:
         """Return runs whose id begins with a text, and workflows and schedules with the text in their name."""
         who.demand(Act.READ)
         namespace, small = who.namespace, text.casefold()
@@ -430,7 +430,7 @@ class LocalOverview:
         declared = await self._store.workflows.workflows(NAMES_MAX, namespace)
         names = sorted({shown(namespace, one.name) for one in declared})
         schedules = await self._store.schedules.schedules(namespace, "", NAMES_MAX)
-        return Found(
+        return SearchResult(
             [
                 FoundRun(run_id, path_of(run_id), shown(namespace, row.workflow), str(row.state))
                 for row in runs

@@ -37,7 +37,7 @@ DID = {
 }
 
 
-class Change(msgspec.Struct, kw_only=True):
+class AlikeRuns(msgspec.Struct, kw_only=True):
     """Runs to which the same would happen."""
 
     count: int
@@ -50,13 +50,13 @@ class Preview(msgspec.Struct, kw_only=True):
     """What an act would do, in words and numbers."""
 
     sentence: str = ""
-    changes: list[Change] = []
-    left: list[Change] = []
+    changes: list[AlikeRuns] = []
+    left: list[AlikeRuns] = []
     """Runs that were meant and that the act can do nothing to. They are not in the plan."""
     warnings: list[str] = []
 
 
-class Kind(NamedTuple):
+class RunChange(NamedTuple):
     """What would happen to a run."""
 
     words: str
@@ -64,38 +64,40 @@ class Kind(NamedTuple):
     """True if the act can do nothing to it."""
 
 
-def _left(words: str) -> Kind:
-    return Kind(words, is_left=True)
+def _left(words: str) -> RunChange:
+    return RunChange(words, is_left=True)
 
 
-AT_ONCE = Kind("cancelled at once: not begun yet")
-CANCELLED = Kind("asked to cancel themselves: nothing that they did has an undo")
-CANCELLED_UNDONE = Kind("asked to cancel themselves: up to {undos} of their steps are undone")
-ABANDONED = Kind("stopped where they are: what is not undone yet stays")
+AT_ONCE = RunChange("cancelled at once: not begun yet")
+CANCELLED = RunChange("asked to cancel themselves: nothing that they did has an undo")
+CANCELLED_UNDONE = RunChange("asked to cancel themselves: up to {undos} of their steps are undone")
+ABANDONED = RunChange("stopped where they are: what is not undone yet stays")
 UNDOING_ALREADY = _left("undoing already, and go on with that; --force stops them where they are")
 ASKED_BEFORE = _left("asked to cancel themselves before; --force asks those again whose code heard it")
 ENDED = _left("ended before")
-HELD = Kind("held: steps that run now may finish, and no other begins")
+HELD = RunChange("held: steps that run now may finish, and no other begins")
 HELD_ALREADY = _left("held already")
 STUCK = _left("stuck: they wait for a person anyway")
-RELEASED = Kind("released, and go on")
-RELEASED_UNDOING = Kind("released, and go on undoing")
+RELEASED = RunChange("released, and go on")
+RELEASED_UNDOING = RunChange("released, and go on undoing")
 NOT_HELD = _left("not held")
-RETRIED = Kind("retried under a new id, from where they ended")
-RETRIED_UNDOS = Kind("retried at the undos that gave up")
-RETRIED_NOW = Kind("retried at once: {waiting} of their steps wait for the next attempt or are in quarantine")
+RETRIED = RunChange("retried under a new id, from where they ended")
+RETRIED_UNDOS = RunChange("retried at the undos that gave up")
+RETRIED_NOW = RunChange(
+    "retried at once: {waiting} of their steps wait for the next attempt or are in quarantine"
+)
 SUCCEEDED = _left("succeeded: there is nothing to retry")
 RETRIED_BEFORE = _left("retried before")
 CHILDREN = _left("children of a run that has not succeeded: a retry of that one goes on with them")
 NOTHING_WAITS = _left("open, and none of their steps waits for its next attempt")
-SKIPPED = Kind("go on: their undos that gave up count as done")
+SKIPPED = RunChange("go on: their undos that gave up count as done")
 NO_UNDO = _left("without an undo that gave up")
-FORKED = Kind("forked: each gets a new run that keeps all that was recorded")
-FORKED_FROM = Kind("forked from {start}: each gets a new run")
+FORKED = RunChange("forked: each gets a new run that keeps all that was recorded")
+FORKED_FROM = RunChange("forked from {start}: each gets a new run")
 CODE_GONE = _left("without code: no process has declared their workflow and version")
 
 
-def kind_of(verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool) -> Kind:
+def kind_of(verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool) -> RunChange:
     """Return what an act would do to a run. `has_code`: some process has declared its workflow."""
     match verb:
         case ActVerb.CANCEL:
@@ -116,7 +118,7 @@ def kind_of(verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool
             return FORKED if options.start is None else FORKED_FROM
 
 
-def _cancelled(run: MeantRun, force: bool) -> Kind:
+def _cancelled(run: MeantRun, force: bool) -> RunChange:
     if run.state in RUN_ENDED:
         return ENDED
     if is_undoing(run.state, run.resume):
@@ -128,7 +130,7 @@ def _cancelled(run: MeantRun, force: bool) -> Kind:
     return CANCELLED_UNDONE if run.undos else CANCELLED
 
 
-def _held(run: MeantRun) -> Kind:
+def _held(run: MeantRun) -> RunChange:
     if run.state in RUN_ENDED:
         return ENDED
     if run.state is RunState.HELD:
@@ -136,7 +138,7 @@ def _held(run: MeantRun) -> Kind:
     return STUCK if run.state is RunState.STUCK else HELD
 
 
-def _retried(run: MeantRun) -> Kind:
+def _retried(run: MeantRun) -> RunChange:
     if run.state is RunState.SUCCEEDED:
         return SUCCEEDED
     if run.state in RUN_ENDED:
@@ -149,13 +151,13 @@ def _retried(run: MeantRun) -> Kind:
     return RETRIED_NOW if run.waiting or run.quarantined else NOTHING_WAITS
 
 
-class Tally:
+class PlanTally:
     """Counts what would happen to the runs of a plan, while they are listed."""
 
     def __init__(self, verb: ActVerb, options: ActOptions) -> None:
         self._verb, self._options = verb, options
-        self._counts: dict[Kind, int] = {}
-        self._samples: dict[Kind, list[str]] = {}
+        self._counts: dict[RunChange, int] = {}
+        self._samples: dict[RunChange, list[str]] = {}
         self._undos = self._waiting = 0
         self.code: dict[tuple[str, str], int] = {}
         """How many runs of the plan need this workflow and version."""
@@ -181,15 +183,15 @@ class Tally:
 
     def preview(self, warnings: Iterable[str]) -> Preview:
         """Return the counts in words, the largest first."""
-        changes: list[Change] = []
-        left: list[Change] = []
+        changes: list[AlikeRuns] = []
+        left: list[AlikeRuns] = []
         for kind, count in sorted(self._counts.items(), key=lambda item: -item[1]):
             words = kind.words
             if not kind.is_left:
                 words = words.format(
                     undos=f"{self._undos:,}", waiting=f"{self._waiting:,}", start=self._options.start
                 )
-            change = Change(count=count, words=words, sample=self._samples[kind])
+            change = AlikeRuns(count=count, words=words, sample=self._samples[kind])
             (left if kind.is_left else changes).append(change)
         return Preview(sentence=self._sentence(), changes=changes, left=left, warnings=list(warnings))
 
@@ -205,7 +207,7 @@ class Tally:
 
 
 def warnings(
-    tally: Tally, live_code: Iterable[str], breakers: Iterable[Breaker], holds: Iterable[Hold]
+    tally: PlanTally, live_code: Iterable[str], breakers: Iterable[Breaker], holds: Iterable[Hold]
 ) -> list[str]:
     """Return what a person should know before the act: what keeps its runs from going on at once. `live_code` is what
     processes that are up have loaded, as `workflow@version`."""

@@ -322,7 +322,7 @@ def _exists(fires: Sequence[OpenFire]) -> str:
 # --- what is shown ------------------------------------------------------------------------------------------------------
 
 
-class Shown:
+class ShownSchedules:
     """Turns rows into what is shown to an identity: `shown` takes the namespace from a name."""
 
     def __init__(self, who: Identity, shown: Callable[[str], str]) -> None:
@@ -413,7 +413,7 @@ class Schedules:
 
     def __init__(self, desk: Callable[[], ScheduleDesk], who: Identity) -> None:
         self._asked, self._who = desk, who
-        self._shown = Shown(who, partial(shown, who.namespace))
+        self._shown = ShownSchedules(who, partial(shown, who.namespace))
 
     @property
     def _desk(self) -> ScheduleDesk:
@@ -439,7 +439,10 @@ class Schedules:
     async def preview(self, name: str, count: int = 10) -> Sequence[answers.Upcoming]:
         """Return the next times of a schedule, in its zone, and those that a calendar leaves out."""
         schedule = await self.get(name)
-        return [Shown.upcoming(one, schedule.tz) for one in await self._desk.preview(self._who, name, count)]
+        return [
+            ShownSchedules.upcoming(one, schedule.tz)
+            for one in await self._desk.preview(self._who, name, count)
+        ]
 
     async def create(
         self, when: Every, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs

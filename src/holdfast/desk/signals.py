@@ -21,7 +21,7 @@ from holdfast.errors import (
     UpdateTimeout,
     WrongState,
 )
-from holdfast.model import UPDATE_PREFIX, Answered, NewSignal, RunState, SignalRow
+from holdfast.model import UPDATE_PREFIX, NewSignal, RunState, SignalRow, UpdateAnswer
 from holdfast.store.answers import Answer, UpdateEnd
 from holdfast.store.bell import Bell
 from holdfast.store.store import Store
@@ -165,11 +165,11 @@ def answer_of(end: UpdateEnd, run_id: str, name: str) -> bytes:
         state = "is gone" if end.state is None else f"has ended ({end.state})"
         raise UpdateFailed(f"run {run_id!r} {state} and did not answer the update {name!r}", run_id=run_id)
     raw = end.reply or b"null"
-    if end.answer == Answered.RETURNED:
+    if end.answer == UpdateAnswer.RETURNED:
         return raw
     error = raw.decode()
     original, known = codec.original_error(error), json.loads(error)
-    if end.answer == Answered.REFUSED:
+    if end.answer == UpdateAnswer.REFUSED:
         raise Refused(known.get("message", "")) from None if original is None else original.__cause__
     if isinstance(original, UpdateFailed):  # it was not served to its end
         raise UpdateFailed(str(original), run_id=run_id)

@@ -12,7 +12,7 @@ from holdfast.config import Config
 from holdfast.desk.backlog import moment, waiting
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.namespaces import shown, stored
-from holdfast.store.overview import Span
+from holdfast.store.overview import Stretch
 from holdfast.store.store import Store
 from holdfast.supervisor import statistics
 from holdfast.supervisor.health import examine
@@ -69,7 +69,7 @@ async def stats(store: Store, config: Config, who: Identity, asked: StatsAsked) 
     window_s, slice_s = asked.window_s, max(MINUTE_S, asked.window_s / SLICES_MAX)
     begun = now - window_s
     name = None if asked.workflow is None else stored(namespace, asked.workflow)
-    span, states = Span(begun, now, namespace, name), sorted(map(str, RUN_ENDED))
+    span, states = Stretch(begun, now, namespace, name), sorted(map(str, RUN_ENDED))
     runs, is_exact = await store.overview.ended_in(span, states, ENDED_MAX)
     runs = [one._replace(workflow=shown(namespace, one.workflow)) for one in runs]
     known = await store.overview.count_ended(span, states, DAYS, ENDED_MAX) if window_s <= DAY_S else {}

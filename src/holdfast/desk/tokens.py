@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from holdfast.access import Act, Identity, Role
-from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, Token, make
+from holdfast.access.tokens import ID_BYTES, SECRET_BYTES, TokenText, make
 from holdfast.desk.opened import Opened
 from holdfast.model import NewToken, TokenRow
 from holdfast.store.store import Store
@@ -59,10 +59,10 @@ class LocalTokenDesk:
         )
         return await self._made(fresh)
 
-    def _new_token(self, role: Role) -> Token:
+    def _new_token(self, role: Role) -> TokenText:
         return make(role, self._hf.environment.secret(ID_BYTES), self._hf.environment.secret(SECRET_BYTES))
 
-    async def _made(self, token: Token) -> TokenMade:
+    async def _made(self, token: TokenText) -> TokenMade:
         row = await self._store.tokens.token(token.id)
         assert row is not None
         return TokenMade(row, token.text)

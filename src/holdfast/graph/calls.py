@@ -34,7 +34,6 @@ from holdfast.graph.values import (
     Either,
     ElementOf,
     Function,
-    Group,
     Item,
     Known,
     Method,
@@ -42,6 +41,7 @@ from holdfast.graph.values import (
     Path,
     Series,
     TaskBegun,
+    TaskGroupValue,
     Value,
     Waiting,
     is_a,
@@ -228,7 +228,7 @@ class Calls(Verbs):
         owner, name = callee.owner, callee.name
         if isinstance(owner, Known):
             return self._call_on_declared(owner, name, node, args, keywords)
-        if isinstance(owner, Group) and name == "create_task":
+        if isinstance(owner, TaskGroupValue) and name == "create_task":
             return self._create_task(node, args, owner)
         if isinstance(owner, Series):
             if name in {"append", "add", "put", "appendleft"} and args:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from holdfast.graph.graph import MAYBE, Kind
-from holdfast.graph.values import Item, Part, Path
+from holdfast.graph.values import Item, KeyPart, Path
 
 
 def exact_keys(items: list[Item]) -> dict[int, str]:
     """Return the exact key of each item that has one, by the item's `id`."""
     keyed: list[tuple[Item, bool]] = []
-    doubtful: list[Part] = []
+    doubtful: list[KeyPart] = []
     """What comes after something unknown."""
     is_after = False
     for item, is_certain in _all(items, is_certain=True):
@@ -28,7 +28,7 @@ def exact_keys(items: list[Item]) -> dict[int, str]:
         if is_after:
             doubtful += (*item.key, *item.timer)
     end = min((part.turn for part in doubtful), default=None)
-    tasks: dict[Path, dict[Part, bool]] = defaultdict(dict)
+    tasks: dict[Path, dict[KeyPart, bool]] = defaultdict(dict)
     for item, is_certain in keyed:
         for key in (item.key, item.timer):
             for n, part in enumerate(key):
@@ -50,14 +50,14 @@ def _all(items: list[Item], *, is_certain: bool) -> Iterator[tuple[Item, bool]]:
         yield from _all(item.body, is_certain=is_certain and item.kind not in MAYBE)
 
 
-def _numbered(parts: dict[Part, bool], end: int | None) -> dict[Part, str]:
+def _numbered(parts: dict[KeyPart, bool], end: int | None) -> dict[KeyPart, str]:
     """Return the parts of one task's keys with their numbers, without the doubtful ones. `end` is the first turn that
     is doubtful anyway."""
-    by_label: dict[str, list[Part]] = defaultdict(list)
+    by_label: dict[str, list[KeyPart]] = defaultdict(list)
     for part in sorted(parts, key=lambda one: one.turn):
         by_label[part.label].append(part)
     open_labels = [label for label in by_label if "*" in label]
-    found: dict[Part, str] = {}
+    found: dict[KeyPart, str] = {}
     for label, alike in by_label.items():
         if any(fnmatchcase(label, one) for one in open_labels):
             continue

@@ -22,11 +22,11 @@ from holdfast.graph.values import (
     Coroutine,
     ElementOf,
     Function,
-    Group,
     Item,
     Known,
     Pending,
     Series,
+    TaskGroupValue,
     Value,
     Waiting,
 )
@@ -242,7 +242,7 @@ class Reader(Expressions):
                 timer=value.timer,
                 body=value.body,
             )
-            target = Group(item) if value.kind is Kind.GROUP else UNKNOWN
+            target = TaskGroupValue(item) if value.kind is Kind.GROUP else UNKNOWN
         elif isinstance(value, Waiting) or isinstance(node, ast.With):
             self.escape(value)
             item = None

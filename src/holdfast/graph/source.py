@@ -38,7 +38,7 @@ def nodes_of(fn: Any) -> tuple[Node, ...]:
     """Return the nodes of a function. Raises Sourceless if there is nothing to read."""
     reader = Reader()
     items = reader.read(fn)
-    return Nodes(_root(Drawn(reader).sequence(items))).nodes
+    return NodeNumbers(_root(Drawn(reader).sequence(items))).nodes
 
 
 def _nothing(workflow: Workflow[Any, Any], reason: str) -> tuple[Node, ...]:
@@ -230,7 +230,7 @@ def _close(items: list[Item]) -> None:
         _close(item.body)
 
 
-class Nodes:
+class NodeNumbers:
     """Numbers the items as nodes."""
 
     def __init__(self, items: list[Item]) -> None:

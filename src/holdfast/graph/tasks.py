@@ -15,15 +15,15 @@ from holdfast.graph.values import (
     Coroutine,
     Either,
     ElementOf,
-    Group,
     Item,
+    KeyPart,
     Method,
     Opaque,
-    Part,
     Path,
     Pending,
     Series,
     TaskBegun,
+    TaskGroupValue,
     Value,
     Waiting,
 )
@@ -110,9 +110,9 @@ class Tasks(ABC):
         finally:
             self.is_late = outer
 
-    def _part(self, label: str) -> Part:
+    def _part(self, label: str) -> KeyPart:
         self.turn += 1
-        return Part(label, -1 if self.is_late else self.turn)
+        return KeyPart(label, -1 if self.is_late else self.turn)
 
     def at_once(self, begin: Begin) -> Begin:
         """Return the same for what gets its numbers where it is called, and becomes items where it is awaited. If others
@@ -265,7 +265,7 @@ class Tasks(ABC):
             self.path = path
 
     def begin_task(
-        self, value: Value, text: str, line: int, name: str = "", group: Group | None = None
+        self, value: Value, text: str, line: int, name: str = "", group: TaskGroupValue | None = None
     ) -> Value:
         item = Item(Kind.TASK, text, line=line)
         task = TaskBegun(item, value, self.around, self.awaited, group=group)

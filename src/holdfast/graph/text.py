@@ -16,7 +16,7 @@ WIDTH = 80
 UNDO = "↶"
 
 
-class Words(NamedTuple):
+class StyledText(NamedTuple):
     """A part of a line."""
 
     text: str
@@ -25,7 +25,7 @@ class Words(NamedTuple):
     bold: bool = False
 
 
-Line = list[Words]
+Line = list[StyledText]
 
 
 def to_text(graph: Graph, width: int = WIDTH) -> str:
@@ -36,24 +36,28 @@ def to_text(graph: Graph, width: int = WIDTH) -> str:
 def lines(graph: Graph, width: int = WIDTH) -> list[Line]:
     """Return the graph as a tree of lines that are at most `width` characters long."""
     version = "" if graph.code == "1" else f" version {graph.code}"
-    head: Line = [Words(visible(graph.short_name), bold=True), Words(visible(version), dim=True)]
+    head: Line = [StyledText(visible(graph.short_name), bold=True), StyledText(visible(version), dim=True)]
     if graph.run is not None:
         generation = f", generation {graph.run.generation}" if graph.run.generation > 1 else ""
         head += [
-            Words("  "),
-            Words(f"{GLYPHS.get(graph.run.state, '·')} ", COLOURS.get(graph.run.state)),
-            Words(visible(f"{graph.run.id} {in_words(graph.run.state)}{generation}"), dim=True),
+            StyledText("  "),
+            StyledText(f"{GLYPHS.get(graph.run.state, '·')} ", COLOURS.get(graph.run.state)),
+            StyledText(visible(f"{graph.run.id} {in_words(graph.run.state)}{generation}"), dim=True),
         ]
     tree = Tree(graph, width)
     drawn = [head, *tree.lines()]
     if tree.has_shared:
         drawn += [
             [],
-            [Words("~ these places share the keys of their steps: nobody knows which one it was", dim=True)],
+            [
+                StyledText(
+                    "~ these places share the keys of their steps: nobody knows which one it was", dim=True
+                )
+            ],
         ]
     if graph.run is not None and graph.run.unknown:
-        drawn += [[], [Words("? recorded, and not in this source", "yellow")]]
-        drawn += [[Words(f"  {visible(key)}")] for key in graph.run.unknown]
+        drawn += [[], [StyledText("? recorded, and not in this source", "yellow")]]
+        drawn += [[StyledText(f"  {visible(key)}")] for key in graph.run.unknown]
     return [cut(line, width) for line in drawn]
 
 
@@ -73,7 +77,7 @@ class Tree:
         rows = [row for node in nodes for row in self._rows(node)]
         for n, (node, words, within) in enumerate(rows):
             is_last = n == len(rows) - 1
-            yield [Words(before + ("└─ " if is_last else "├─ "), dim=True), *self._state(node), *words]
+            yield [StyledText(before + ("└─ " if is_last else "├─ "), dim=True), *self._state(node), *words]
             yield from self._sequence(within, before + ("   " if is_last else "│  "))
 
     def _rows(self, node: Node) -> Iterator[tuple[Node, Line, list[Node]]]:
@@ -82,11 +86,11 @@ class Tree:
         if node.kind is Kind.CHOICE and not node.label:
             yield from self._conditions(within)
         elif node.kind is Kind.CHOICE:
-            yield node, [Words(visible(node.label))], within
+            yield node, [StyledText(visible(node.label))], within
         elif node.kind is Kind.TRY:
             for arm in within:
                 if self._inside[arm.id] or arm.label != "otherwise":
-                    yield arm, [Words(visible(arm.label))], self._inside[arm.id]
+                    yield arm, [StyledText(visible(arm.label))], self._inside[arm.id]
         elif node.kind is Kind.ARM:
             yield from self._arm(node, within)
         else:
@@ -97,42 +101,42 @@ class Tree:
         for arm in arms:
             body = self._inside[arm.id]
             if arm.label != "otherwise":
-                yield arm, [Words(f"{said} {visible(arm.label)}")], body
+                yield arm, [StyledText(f"{said} {visible(arm.label)}")], body
                 said = "elif"
             elif body:
-                yield arm, [Words("else")], body
+                yield arm, [StyledText("else")], body
 
     def _arm(self, arm: Node, within: list[Node]) -> Iterator[tuple[Node, Line, list[Node]]]:
         """The arms of side-by-side work have no label: one node stands for its arm. A case of a match has one."""
         if arm.label == "otherwise":
             if within:
-                yield arm, [Words("otherwise")], within
+                yield arm, [StyledText("otherwise")], within
         elif arm.label:
-            yield arm, [Words(f"case {visible(arm.label)}")], within
+            yield arm, [StyledText(f"case {visible(arm.label)}")], within
         elif len(within) == 1:
             yield from self._rows(within[0])
         else:
-            yield arm, [Words("branch")], within
+            yield arm, [StyledText("branch")], within
 
     def _state(self, node: Node) -> Line:
         if not self._has_run:
             return []
         passage = node.passage
         if passage is None:
-            return [Words("· " if node.kind in RECORDED else "  ", dim=True)]
+            return [StyledText("· " if node.kind in RECORDED else "  ", dim=True)]
         if passage.one_of:
             self.has_shared = True
-            return [Words("~ ", "yellow")]
+            return [StyledText("~ ", "yellow")]
         if not passage.state:
-            return [Words("  ")]
-        return [Words(f"{GLYPHS.get(passage.state, '·')} ", COLOURS.get(passage.state))]
+            return [StyledText("  ")]
+        return [StyledText(f"{GLYPHS.get(passage.state, '·')} ", COLOURS.get(passage.state))]
 
     def _passed(self, node: Node) -> Line:
         passage = node.passage
         if not self._has_run or node.kind not in RECORDED:
             return []
         if passage is None:
-            return [Words("  not reached", dim=True)]
+            return [StyledText("  not reached", dim=True)]
         said = []
         if passage.one_of:
             said.append(f"{passage.count} in {passage.one_of} places")
@@ -142,9 +146,9 @@ class Tree:
             said.append(passage.state)
         if passage.seconds is not None and not passage.one_of:
             said.append(span(passage.seconds))
-        line = [Words(f"  {' · '.join(said)}", dim=True)] if said else []
+        line = [StyledText(f"  {' · '.join(said)}", dim=True)] if said else []
         if passage.undone:
-            line += [Words(f"  {GLYPHS['undone']} {passage.undone}", COLOURS.get("undone"))]
+            line += [StyledText(f"  {GLYPHS['undone']} {passage.undone}", COLOURS.get("undone"))]
         return line
 
 
@@ -154,50 +158,69 @@ def words(node: Node) -> Line:  # noqa: PLR0911, PLR0912  one sentence for each 
     said = f", {note}" if note else ""
     match node.kind:
         case Kind.STEP:
-            undo = [Words(f"  {UNDO} {visible(_short(node.undo))}", "yellow")] if node.undo else []
-            return [Words(label, bold=True), Words(said, dim=True), *undo]
+            undo = [StyledText(f"  {UNDO} {visible(_short(node.undo))}", "yellow")] if node.undo else []
+            return [StyledText(label, bold=True), StyledText(said, dim=True), *undo]
         case Kind.CHILD:
-            return [Words("child ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+            return [StyledText("child ", dim=True), StyledText(label, bold=True), StyledText(said, dim=True)]
         case Kind.START:
             return [
-                Words("start ", dim=True),
-                Words(label, bold=True),
-                Words(", which outlives this run", dim=True),
+                StyledText("start ", dim=True),
+                StyledText(label, bold=True),
+                StyledText(", which outlives this run", dim=True),
             ]
         case Kind.SLEEP:
-            return [Words("sleep ", dim=True), Words(label)]
+            return [StyledText("sleep ", dim=True), StyledText(label)]
         case Kind.WAIT:
             what = "event" if node.name.startswith(EVENT_PREFIX) else "signal"
-            return [Words(f"wait for {what} ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+            return [
+                StyledText(f"wait for {what} ", dim=True),
+                StyledText(label, bold=True),
+                StyledText(said, dim=True),
+            ]
         case Kind.ASK:
-            return [Words("ask people ", dim=True), Words(label, bold=True), Words(said, dim=True)]
+            return [
+                StyledText("ask people ", dim=True),
+                StyledText(label, bold=True),
+                StyledText(said, dim=True),
+            ]
         case Kind.SEND:
-            return [Words("send signal ", dim=True), Words(label, bold=True), Words(f" {note}", dim=True)]
+            return [
+                StyledText("send signal ", dim=True),
+                StyledText(label, bold=True),
+                StyledText(f" {note}", dim=True),
+            ]
         case Kind.KEEP:
-            return [Words("keep", bold=True), Words(": nothing before this is undone", dim=True)]
+            return [StyledText("keep", bold=True), StyledText(": nothing before this is undone", dim=True)]
         case Kind.UNDO_WITH:
-            return [Words("undo with ", dim=True), Words(f"{UNDO} {label}", "yellow")]
+            return [StyledText("undo with ", dim=True), StyledText(f"{UNDO} {label}", "yellow")]
         case Kind.JOIN | Kind.AWAIT:
-            return [Words("await ", dim=True), Words(label), Words(said, dim=True)]
+            return [StyledText("await ", dim=True), StyledText(label), StyledText(said, dim=True)]
         case Kind.UNKNOWN:
-            return [Words("? ", "magenta"), Words(label), Words(f": {note}" if note else "", dim=True)]
+            return [
+                StyledText("? ", "magenta"),
+                StyledText(label),
+                StyledText(f": {note}" if note else "", dim=True),
+            ]
         case Kind.LOOP:
-            return [Words(label), Words(said, dim=True)]
+            return [StyledText(label), StyledText(said, dim=True)]
         case Kind.MANY:
-            return [Words(label), Words(said or ", side by side", dim=True)]
+            return [StyledText(label), StyledText(said or ", side by side", dim=True)]
         case Kind.TASK:
             left_open = ", and nothing waits for it" if node.open else ""
-            return [Words("begin ", dim=True), Words(label), Words(left_open, dim=True)]
+            return [StyledText("begin ", dim=True), StyledText(label), StyledText(left_open, dim=True)]
         case Kind.HELPER:
-            return [Words(f"{label}()"), Words(said, dim=True)]
+            return [StyledText(f"{label}()"), StyledText(said, dim=True)]
         case Kind.SAGA:
-            return [Words("saga", bold=True), Words(f" {UNDO} undone as a whole if it fails", "yellow")]
+            return [
+                StyledText("saga", bold=True),
+                StyledText(f" {UNDO} undone as a whole if it fails", "yellow"),
+            ]
         case Kind.SERVE:
-            return [Words("serve update ", dim=True), Words(label, bold=True)]
+            return [StyledText("serve update ", dim=True), StyledText(label, bold=True)]
         case Kind.TIMEOUT:
-            return [Words(f"within {label}" if label else "with a timeout")]
+            return [StyledText(f"within {label}" if label else "with a timeout")]
         case _:
-            return [Words(label), Words(said, dim=True)]
+            return [StyledText(label), StyledText(said, dim=True)]
 
 
 def _short(name: str) -> str:

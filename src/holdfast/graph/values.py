@@ -24,7 +24,7 @@ DECLARED = (Step, Workflow, Signal, Update, Event)
 """What authors declare and workflow code calls."""
 
 
-class Part(NamedTuple):
+class KeyPart(NamedTuple):
     """One part of a key: a task, or the call itself."""
 
     label: str
@@ -32,7 +32,7 @@ class Part(NamedTuple):
     """When it gets its number among those of the same label: earlier ones have lower turns. -1 if that is not known."""
 
 
-Path = tuple[Part, ...]
+Path = tuple[KeyPart, ...]
 """The place in the tree of tasks, as keys have it."""
 
 
@@ -143,7 +143,7 @@ class TaskBegun(Value):
     escaped: bool = False
     absorbed: bool = False
     """It is drawn as a branch of the gather that waits for it, because nothing happened in between."""
-    group: Group | None = None
+    group: TaskGroupValue | None = None
 
 
 @dataclass(eq=False)
@@ -170,7 +170,7 @@ class Either(Value):
 
 
 @dataclass(eq=False)
-class Group(Value):
+class TaskGroupValue(Value):
     """A TaskGroup."""
 
     item: Item
@@ -222,7 +222,7 @@ def matters(value: Value) -> bool:
         return any(matters(one) for one in value.values)
     if isinstance(value, Either):
         return any(matters(one) for _, one in value.ways)
-    return isinstance(value, Coroutine | TaskBegun | Function | ElementOf | Group)
+    return isinstance(value, Coroutine | TaskBegun | Function | ElementOf | TaskGroupValue)
 
 
 def own(value: Value) -> None:

@@ -18,13 +18,13 @@ from holdfast.graph.values import (
     UNKNOWN,
     Context,
     Coroutine,
-    Group,
     Item,
     Known,
     Opaque,
     Path,
     Series,
     TaskBegun,
+    TaskGroupValue,
     Value,
     Waiting,
     is_a,
@@ -126,7 +126,7 @@ class Verbs(Tasks):
         begin = self.at_once(lambda path: self.parallel(inner, text, node.lineno))
         return self.coroutine("shield", begin, node.lineno)
 
-    def _create_task(self, node: ast.Call, args: list[Value], group: Group | None) -> Value:
+    def _create_task(self, node: ast.Call, args: list[Value], group: TaskGroupValue | None) -> Value:
         given = argument(node, "name")
         name = "" if given is None or is_none(given) else pattern(given, as_word=True)
         what = argument(node, "coro", 0)

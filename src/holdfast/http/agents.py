@@ -68,7 +68,7 @@ RENEW_EVERY_S = 1 / 6
 REFUSED = "refused"
 
 
-class Known(msgspec.Struct):
+class KnownAgent(msgspec.Struct):
     """An agent, as this server remembers it. The store has all of it, too."""
 
     id: str
@@ -86,7 +86,7 @@ class Known(msgspec.Struct):
 # --- who asks -----------------------------------------------------------------------------------------------------
 
 
-async def _agent(call: Call) -> Known:
+async def _agent(call: Call) -> KnownAgent:
     """Return the agent that the path names. An agent of another token is refused like one that has left."""
     doorway, name = call.server.doorway, call.id("agent")
     known = doorway.agents.get(name)
@@ -95,7 +95,7 @@ async def _agent(call: Call) -> Known:
         if row is None:
             raise _gone()
         offers = json.loads(row.offers)
-        known = Known(
+        known = KnownAgent(
             name,
             row.token,
             row.secret,
@@ -168,7 +168,7 @@ async def register(call: Call) -> Given:
         raise Refusal(
             "gone", "this id belongs to an agent that left, or to another token: register with a new one"
         )
-    call.server.doorway.agents[agent] = Known(
+    call.server.doorway.agents[agent] = KnownAgent(
         agent,
         _token(who),
         secret,
@@ -249,7 +249,7 @@ async def claim(call: Call) -> Given:
 
 
 async def _claims(
-    call: Call, given: Claim, agent: Known, taken: list[TakenStep], *, is_overtaken: bool
+    call: Call, given: Claim, agent: KnownAgent, taken: list[TakenStep], *, is_overtaken: bool
 ) -> Claims:
     hf = call.server.hf
     traces = (
@@ -279,7 +279,7 @@ async def _address(call: Call, step: ClaimedStep) -> str | None:
     )
 
 
-def _claimed(agent: Known, taken: TakenStep, callback: str | None, trace: str | None) -> Claimed:
+def _claimed(agent: KnownAgent, taken: TakenStep, callback: str | None, trace: str | None) -> Claimed:
     step = taken.step
     made = Claimed(
         run=step.run_id,
@@ -311,7 +311,7 @@ def _claimed(agent: Known, taken: TakenStep, callback: str | None, trace: str | 
     return made
 
 
-async def _gates(call: Call, agent: Known, known: str) -> Gates | None:
+async def _gates(call: Call, agent: KnownAgent, known: str) -> Gates | None:
     """Return what keeps steps of the agent's namespace from beginning, if the agent does not know it yet."""
     found = _seen(await call.server.doorway.gates(call.server.hf), agent.namespace)
     mark = _mark(found)
@@ -375,7 +375,7 @@ async def report(call: Call) -> Given:
     return Given(Answers(answers))
 
 
-async def _end_twin(call: Call, agent: Known, one: Report) -> Answer:
+async def _end_twin(call: Call, agent: KnownAgent, one: Report) -> Answer:
     """End a twin. If it succeeded before its step did, its result is the step's."""
     hf, output = call.server.hf, payload(one.output) or b"null"
     is_won = one.verb == "succeed" and len(output) <= call.server.config.payload_max_bytes
@@ -393,7 +393,7 @@ async def _end_twin(call: Call, agent: Known, one: Report) -> Answer:
     return answer
 
 
-async def _operation(call: Call, agent: Known, one: Report, now: float) -> StepOp | None:
+async def _operation(call: Call, agent: KnownAgent, one: Report, now: float) -> StepOp | None:
     """Return what a report writes. None for a report that cannot be understood."""
     ref, limit = (one.run, one.n, one.fence), call.server.config.payload_max_bytes
     if one.verb == "succeed":
@@ -515,7 +515,7 @@ async def beat(call: Call) -> Given:
     return Given(Beaten(now=now, renewed=True, stop=lost, stop_twins=lost_twins, gates=gates))
 
 
-def _stored_duration(agent: Known, name: str) -> str:
+def _stored_duration(agent: KnownAgent, name: str) -> str:
     """Return the stored name of what an agent has measured. It measures only steps."""
     return step_name(_own(agent.namespace, name.removeprefix(STEP), "/durations"))
 

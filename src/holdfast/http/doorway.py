@@ -36,7 +36,7 @@ TURNS_MAX = 200
 """How many turns begin in one transaction at most."""
 
 
-class Turns:
+class TurnWriter:
     """Begins turns of many agents in one transaction: those that come while one is under way go into the next."""
 
     def __init__(self, hf: Opened) -> None:
@@ -69,7 +69,7 @@ class Turns:
 class Doorway:
     def __init__(self, hf: Opened) -> None:
         self._hf = hf
-        self.turns = Turns(hf)
+        self.turns = TurnWriter(hf)
         self.hall = Hall(hf)
         self.agents: dict[str, Any] = _Bounded()
         self._streams: set[str] = set()

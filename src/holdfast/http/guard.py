@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from holdfast.access import STORE_WIDE, Act, Identity, Kind, local
-from holdfast.access.grants import Signed
-from holdfast.access.tokens import Token, identity_of, is_good, read, was_theirs
+from holdfast.access.grants import SignedIn
+from holdfast.access.tokens import TokenText, identity_of, is_good, read, was_theirs
 from holdfast.actor import user
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -39,23 +39,23 @@ NEEDS_NO_NAMESPACE = STORE_WIDE | {Act.KNOW_SELF}
 class SigningIssuer(Protocol):
     """Who signs tokens for people here."""
 
-    async def signed_in(self, text: str) -> Signed | None:
+    async def signed_in(self, text: str) -> SignedIn | None:
         """Return for whom this token is, if it is good. None for everything else."""
 
 
-class Known(NamedTuple):
+class KnownToken(NamedTuple):
     who: Identity
     until: float
 
 
-class Found(NamedTuple):
+class FoundToken(NamedTuple):
     who: Identity
     lasts_s: float
     is_good: bool = True
     """False if the token was theirs, and is revoked or has expired."""
 
 
-class Counted(Protocol):
+class CountedAgent(Protocol):
     """An agent whose requests are counted by themselves."""
 
     @property
@@ -115,7 +115,7 @@ class Guard:
         self._issuer = issuer
         self._is_loopback = is_loopback
         """True if the server listens on this host alone."""
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, KnownToken] = {}
         self._has_tokens, self._looked_at = True, float("-inf")
         self._buckets: dict[str, Bucket] = {}
         self._failed, self._signed_in = Minute(), Minute()
@@ -124,7 +124,7 @@ class Guard:
         self._user = user()
 
     async def identify(
-        self, headers: Mapping[str, str], address: str, scheme: str, agent: Counted | None = None
+        self, headers: Mapping[str, str], address: str, scheme: str, agent: CountedAgent | None = None
     ) -> Identity:
         """Return who asks. Requests are counted for each token, and for each of its agents that is known here: whoever makes up
         agents gets no more by that. Raise a refusal: one text for a token that is missing, unknown, expired or revoked."""
@@ -223,24 +223,28 @@ class Guard:
     def _remember(self, mark: bytes, who: Identity, until: float) -> None:
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        self._known[mark] = Known(who, until)
+        self._known[mark] = KnownToken(who, until)
 
-    async def _of_store(self, token: Token) -> Found | None:
+    async def _of_store(self, token: TokenText) -> FoundToken | None:
         """Return who has a token of the store, and for how long at least. None if nobody has."""
         row, now = await self._tokens.token(token.id), self._environment.monotonic()
         if not is_good(token, row, await self._tokens.now()) or row is None:
             # Only the secret shows that it is theirs: ids stand in lists and in the journal.
-            return None if row is None or not was_theirs(token, row) else Found(identity_of(row), 0.0, False)
+            return (
+                None
+                if row is None or not was_theirs(token, row)
+                else FoundToken(identity_of(row), 0.0, False)
+            )
         if now > self._used.get(row.id, float("-inf")) + USED_EVERY_S:
             self._used[row.id] = now
             with suppress(StoreError):
                 await self._tokens.use_token(row.id)
-        return Found(identity_of(row), KNOWN_S)
+        return FoundToken(identity_of(row), KNOWN_S)
 
-    async def _of_issuer(self, text: str) -> Found | None:
+    async def _of_issuer(self, text: str) -> FoundToken | None:
         """Return for whom the issuer has signed a token, and for how long it is good. None if it is not."""
         found = None if self._issuer is None else await self._issuer.signed_in(text)
-        return None if found is None else Found(found.who, found.until - self._environment.now())
+        return None if found is None else FoundToken(found.who, found.until - self._environment.now())
 
     def _unauthenticated(self, address: str) -> Refusal:
         """Count a request with a bad token. An address that sends many gets another answer, which says nothing about

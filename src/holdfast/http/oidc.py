@@ -19,7 +19,7 @@ import msgspec
 from jwt.algorithms import AllowedPublicKeys
 from jwt.exceptions import PyJWTError
 
-from holdfast.access.grants import OidcSettings, Signed, signed_in
+from holdfast.access.grants import OidcSettings, SignedIn, signed_in
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.outbound import LOOPBACK, NotReached, Target, fetched, networks, target_of, tls_context
@@ -43,7 +43,7 @@ KEPT_S = 86_400.0
 DISCOVERY = "/.well-known/openid-configuration"
 
 
-class Key(NamedTuple):
+class IssuerKey(NamedTuple):
     id: str | None
     algorithm: str
     public: AllowedPublicKeys
@@ -68,7 +68,7 @@ class Issuer:
         self.settings, self._environment = settings, environment
         self._keys = Keys(settings, environment)
 
-    async def signed_in(self, text: str) -> Signed | None:
+    async def signed_in(self, text: str) -> SignedIn | None:
         """Return for whom this token is, if the issuer has signed it and it is good now. None for everything else."""
         head = _head(text)
         if head is None:
@@ -117,7 +117,7 @@ class Keys:
         self._settings, self._environment = settings, environment
         self._allowed = _networks(settings)
         self._tls = tls_context("oidc", settings.ca_file)
-        self._known: list[Key] = []
+        self._known: list[IssuerKey] = []
         self._known_at = self._asked_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
         if settings.keys_url is None:
@@ -125,7 +125,7 @@ class Keys:
         else:
             self._target(settings.keys_url)
 
-    async def find(self, id: str | None, algorithm: str) -> Key | None:
+    async def find(self, id: str | None, algorithm: str) -> IssuerKey | None:
         """Return the key of this id. One that is not known may be new: the issuer is asked, at most once a minute."""
         now = self._environment.monotonic()
         if now > self._known_at + FRESH_S:
@@ -143,7 +143,7 @@ class Keys:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    def _found(self, id: str | None, algorithm: str, now: float) -> Key | None:
+    def _found(self, id: str | None, algorithm: str, now: float) -> IssuerKey | None:
         if now > self._known_at + KEPT_S:
             return None
         fitting = [one for one in self._known if one.algorithm == algorithm and (id is None or one.id == id)]
@@ -195,7 +195,7 @@ def _networks(settings: OidcSettings) -> Any:
         raise InvalidSettings(f"oidc: allow: {error}") from None
 
 
-def _key(given: object) -> Key | None:
+def _key(given: object) -> IssuerKey | None:
     """Return a public key of a kind that we use. None for all others."""
     if not isinstance(given, dict) or "d" in given or given.get("use", "sig") != "sig":
         return None
@@ -209,4 +209,4 @@ def _key(given: object) -> Key | None:
         return None
     if algorithm == "RS256" and public.key_size < RSA_BITS_MIN:
         return None
-    return Key(name, algorithm, public)
+    return IssuerKey(name, algorithm, public)

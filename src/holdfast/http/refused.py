@@ -15,7 +15,7 @@ from holdfast.access import Identity
 from holdfast.actor import Actor
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
-from holdfast.store.tokens import Refused, Tokens
+from holdfast.store.tokens import RefusedEntry, Tokens
 
 log = logging.getLogger("holdfast.http")
 
@@ -43,7 +43,7 @@ class Count:
         """When the first of them came, by which way, and the id of its request."""
         self.due_at, self.wait_s = now, WAIT_S
 
-    def entry(self) -> Refused:
+    def entry(self) -> RefusedEntry:
         at, via, request = self.first
         total = sum(self.asked.values())
         by_count = sorted(self.asked.items(), key=lambda one: (-one[1], one[0]))
@@ -53,7 +53,7 @@ class Count:
             named.append(f"others {rest}")
         since = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         much = "1 request" if total == 1 else f"{total} requests"
-        return Refused(
+        return RefusedEntry(
             Actor(self.name, via, request), self.namespace, f"{much} since {since}: {', '.join(named)}"
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast.access import Act
 from holdfast.desk.attention import AttentionList
 from holdfast.desk.backlog import BacklogList
-from holdfast.desk.overview import ActPreview, CountedRuns, Explained, Found
+from holdfast.desk.overview import ActPreview, CountedRuns, Explained, SearchResult
 from holdfast.desk.stats import Stats
 from holdfast.http import (
     acts,
@@ -200,7 +200,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/stats", Act.READ, "Say how runs ended in a window of time that ends now, and what is usual",
           overview.stats, Stats, query=overview.StatsQuery, needs_namespace=False),
     Route("GET", "/v1/search", Act.READ, "Find runs by the beginning of their id, and workflows and schedules by a part of their name",
-          overview.search, Found, query=overview.SearchQuery, needs_namespace=False),
+          overview.search, SearchResult, query=overview.SearchQuery, needs_namespace=False),
     Route("GET", "/v1/attention", Act.READ, "List what needs a person now, most urgent first", overview.attention,
           AttentionList, query=overview.AttentionQuery, needs_namespace=False),
     Route("GET", "/v1/holds", Act.READ, "List the holds of operators", store.holds, answers.Holds,

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.desk.schedules import BackfillRequest, ScheduleRequest, Shown, instant
+from holdfast.desk.schedules import BackfillRequest, ScheduleRequest, ShownSchedules, instant
 from holdfast.errors import DefinitionError
 from holdfast.http.call import Call, Given
 from holdfast.http.refusals import Refusal
@@ -30,8 +30,8 @@ class PreviewQuery(msgspec.Struct):
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
 
 
-def _shown(call: Call) -> Shown:
-    return Shown(call.who, lambda stored: shown(call.who.namespace, stored))
+def _shown(call: Call) -> ShownSchedules:
+    return ShownSchedules(call.who, lambda stored: shown(call.who.namespace, stored))
 
 
 def _name(call: Call) -> str:
@@ -104,7 +104,7 @@ async def preview(call: Call) -> Given:
     desk, name = call.desk.schedules, _name(call)
     tz = _shown(call).schedule(await desk.get(call.who, name)).tz
     found = await desk.preview(call.who, name, call.query.count)
-    return Given(answers.Preview([Shown.upcoming(one, tz) for one in found]))
+    return Given(answers.Preview([ShownSchedules.upcoming(one, tz) for one in found]))
 
 
 async def fires(call: Call) -> Given:

@@ -14,7 +14,7 @@ from holdfast.access import Identity
 from holdfast.codec.secret import masked_json
 from holdfast.desk.agents import Health, LaneSeen
 from holdfast.desk.alerts import AlertSeen
-from holdfast.desk.overview import StepSeen
+from holdfast.desk.overview import SeenStep
 from holdfast.desk.runs import Ahead
 from holdfast.durations import Eta
 from holdfast.logs import LogInfo
@@ -171,7 +171,7 @@ def step(row: model.StepRow, who: Identity) -> answers.Step:
     return answers.Step(**_step_fields(row, who))
 
 
-def whole_step(seen: StepSeen, who: Identity) -> answers.WholeStep:
+def whole_step(seen: SeenStep, who: Identity) -> answers.WholeStep:
     row, lane = seen.row, seen.lane
     child = None if seen.child is None else shown(who.namespace, seen.child)
     return answers.WholeStep(

@@ -53,7 +53,7 @@ def _python_files(folder: str) -> Iterator[str]:
         yield from (f"{here}{os.sep}{file}" for file in sorted(files) if file.endswith(".py"))
 
 
-class Watch:
+class CodeWatch:
     """Says once that the code has changed. It waits until nothing changes between two looks, because a deployment
     copies many files."""
 

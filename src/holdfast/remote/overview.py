@@ -8,7 +8,7 @@ from holdfast.access import Identity
 from holdfast.decider.undo_plan import PlannedUndo
 from holdfast.desk.attention import ATTENTION, AttentionList
 from holdfast.desk.backlog import BacklogList
-from holdfast.desk.overview import Asked, Explained, Found, Listed
+from holdfast.desk.overview import Asked, Explained, Listed, SearchResult
 from holdfast.desk.stats import Stats, StatsAsked
 from holdfast.remote import rows
 from holdfast.remote.runs import RemoteRunDesk, part_of
@@ -41,8 +41,8 @@ class RemoteOverview:
         found = await RemoteRunDesk(self._transport).listed(who, where, eta=True, words=words)
         return [Listed(rows.run(one), rows.eta(one.eta), one.words or "") for one in found]
 
-    async def search(self, who: Identity, text: str) -> Found:
-        return await self._transport.get(who, "/v1/search", Found, {"q": text})
+    async def search(self, who: Identity, text: str) -> SearchResult:
+        return await self._transport.get(who, "/v1/search", SearchResult, {"q": text})
 
     async def timeline(self, who: Identity, run: str, asked: Asked = Asked()) -> Timeline:  # noqa: B008
         query = {"only": asked.only, "group": asked.group, "after": asked.after}

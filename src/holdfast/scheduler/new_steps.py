@@ -68,7 +68,7 @@ def lane_key(step: Step[Any, Any], namespace: str) -> LaneKey:
     return stored(namespace, step.name), step.needs, step.undo_name, stored(namespace, step.depends)
 
 
-class Issuing:
+class NewSteps:
     def __init__(
         self,
         lanes: LaneNumbers,

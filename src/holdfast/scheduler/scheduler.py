@@ -42,7 +42,7 @@ from holdfast.queues import NO_QUEUE, QueueKey, under
 from holdfast.scheduler.driver import replayed
 from holdfast.scheduler.hops import cancelled_without_code, complete, is_empty
 from holdfast.scheduler.landmarks import LandmarkSampler
-from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
+from holdfast.scheduler.new_steps import LaneNumbers, NewSteps, is_derived, lane_key
 from holdfast.scheduler.owned_run import Arrival, Owned, Seat, SeatedStep
 from holdfast.scheduler.timers import Timers
 from holdfast.store.answers import Answer, ClaimedRun
@@ -136,7 +136,7 @@ class Scheduler:
         it lacks older signals that the code had not waited for, and that are to be delivered again."""
         self._queues = queues
         self._turns, self._owed = Turns(), 0.0
-        self._issuing = Issuing(
+        self._new_steps = NewSteps(
             LaneNumbers(store), queues, seat, clock, config, self.timers.set, new_id=new_id
         )
         self.closing = False
@@ -201,7 +201,7 @@ class Scheduler:
             decider.close()
             return False
         turn = decider.take()
-        if not self._issuing.lanes.know(turn.issued, run.namespace):
+        if not self._new_steps.lanes.know(turn.issued, run.namespace):
             decider.close()
             return False
         self.runs[run.id] = owned
@@ -520,7 +520,7 @@ class Scheduler:
 
     async def learn_lanes(self) -> None:
         """Get the lane numbers of all declared steps, so that issuing a step needs no question to the store."""
-        await self._issuing.lanes.learn(self._namespaces)
+        await self._new_steps.lanes.learn(self._namespaces)
         if not self._queues.exist:
             self._queues.exist = await self._store.any_queue()
 
@@ -532,7 +532,7 @@ class Scheduler:
             # This hop removes the history. So there is no need to write what the code began, ended, set aside or logged.
             turn.issued, turn.ended, turn.set_aside, turn.logs = [], (), (), ()
         if turn.issued:
-            hop.issued = self._issuing.issue(owned, hop, turn.issued, seated)
+            hop.issued = self._new_steps.issue(owned, hop, turn.issued, seated)
         # Only these are written with a time, and most hops have none of them.
         now = self._clock.now() if turn.ended or turn.replies or turn.finish is not None else 0.0
         complete(hop, turn, owned, now)
@@ -543,9 +543,9 @@ class Scheduler:
                 then(Answer.ACCEPTED)
             return
         owned.in_flight = True
-        if self._issuing.unnumbered or self._issuing.unqueued:
-            rows, self._issuing.unnumbered = self._issuing.unnumbered, []
-            queued, self._issuing.unqueued = self._issuing.unqueued, []
+        if self._new_steps.unnumbered or self._new_steps.unqueued:
+            rows, self._new_steps.unnumbered = self._new_steps.unnumbered, []
+            queued, self._new_steps.unqueued = self._new_steps.unqueued, []
             self._unsubmitted.append(hop)
             self._soon(self._number(rows, queued, owned, hop, seated, then))
             return
@@ -575,12 +575,12 @@ class Scheduler:
     ) -> None:
         """Submit a hop with steps or children whose lanes or queues have no number here yet, as soon as they have."""
         try:
-            lanes = self._issuing.lanes
+            lanes = self._new_steps.lanes
             await lanes.number((step, namespace) for _, step, namespace in rows)
             for row, step, namespace in rows:
                 row.lane = lanes.numbers[lane_key(step, namespace)]
             if queued:
-                await self._issuing.number_queues(hop, queued, owned.under)
+                await self._new_steps.number_queues(hop, queued, owned.under)
         except Exception as error:  # noqa: BLE001  if the hop got no answer, the run would stand still
             # The code has gone on, and nothing of that is written. The node that claims the run next replays it.
             self._evict(owned, error, seated)

@@ -30,7 +30,7 @@ from holdfast.model import (
     in_words,
 )
 from holdfast.store.answers import MeantRun
-from holdfast.store.database import Part, Row, Session, long_look, look, statement, transaction
+from holdfast.store.database import Noun, Row, Session, long_look, look, statement, transaction
 from holdfast.store.forks import ForkRequest
 from holdfast.store.operators import (
     Cause,
@@ -67,7 +67,7 @@ class NewAct(NamedTuple):
     """The namespace of its runs. Empty if it is about the whole store."""
 
 
-class ActReads(Part):
+class ActReads(Noun):
     @look
     async def act(self, session: Session, act_id: str) -> ActRow | None:
         row = await session.row(Verb.act, act_id)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from holdfast.model import Lane
 from holdfast.store.answers import Backlog, ClaimedStep
 from holdfast.store.claims import LOSSES_NEVER, StepClaim
-from holdfast.store.database import Part, Session, StoreCall, look
+from holdfast.store.database import Noun, Session, StoreCall, look
 from holdfast.store.rows import lane_of, seconds_left
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import KEYS, Turns
 from holdfast.traces import trace_of
 
 
-class Lanes(Part):
+class Lanes(Noun):
     @look
     async def lanes(self, session: Session) -> list[Lane]:
         return [lane_of(row) for row in await session.rows(Verb.lanes)]

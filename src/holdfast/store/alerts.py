@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from holdfast.actor import entry
 from holdfast.model import Alert, AlertKind, Delivery, DueRun, DueStep, NewAlert, RunState, StepState
-from holdfast.store.answers import FailureNote, Late, Route, Sending
-from holdfast.store.database import Part, Row, Session, leading, look, transaction
+from holdfast.store.answers import AlertRoute, DueDelivery, FailureNote, Late
+from holdfast.store.database import Noun, Row, Session, leading, look, transaction
 from holdfast.store.leader import Leases
 from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
@@ -17,7 +17,7 @@ ALERTS = "alerts"
 """The name of the lease of the node that sends alerts."""
 
 
-class LeaderAlerts(Part):
+class LeaderAlerts(Noun):
     @look
     async def failures(self, session: Session, limit: int) -> list[FailureNote]:
         """Return failures that no leader has looked at yet, oldest first."""
@@ -134,7 +134,7 @@ class OutboxAlerts(Leases):
         return [(routed, Alert(*alert)) for routed, *alert in rows]
 
     @leading(0, ALERTS)
-    async def route_alerts(self, session: Session, routes: Sequence[Route]) -> int:
+    async def route_alerts(self, session: Session, routes: Sequence[AlertRoute]) -> int:
         """Add the deliveries of these alerts. Return how many alerts were routed further by this."""
         changed = await session.each(Verb.route_alerts, [(one.alert_id, one.routed) for one in routes])
         await session.each(
@@ -149,7 +149,7 @@ class OutboxAlerts(Leases):
 
     async def claim_deliveries(
         self, epoch: int, channel: str, limit: int, again_after_s: float
-    ) -> list[Sending]:
+    ) -> list[DueDelivery]:
         """Claim deliveries that are due. The attempt is counted now. If nobody ends the delivery within
         `again_after_s`, it is due again."""
         if not await self._any(Verb.due_deliveries, channel, 1):
@@ -159,10 +159,10 @@ class OutboxAlerts(Leases):
     @leading([], ALERTS)
     async def _claim_deliveries(
         self, session: Session, channel: str, limit: int, again_after_s: float
-    ) -> list[Sending]:
+    ) -> list[DueDelivery]:
         due = await session.rows(Verb.due_deliveries, channel, limit)
         await session.each(Verb.claim_deliveries, [(row[0],) for row in due], again_after_s)
-        return [Sending(row[0], row[1], row[2], Alert(*row[3:])) for row in map(tuple, due)]
+        return [DueDelivery(row[0], row[1], row[2], Alert(*row[3:])) for row in map(tuple, due)]
 
     @leading(False, ALERTS)
     async def end_delivery(

@@ -324,7 +324,7 @@ class Backlog(msgspec.Struct, frozen=True):
     """Since when the oldest of them has waited. None if there is none."""
 
 
-class Route(msgspec.Struct):
+class AlertRoute(msgspec.Struct):
     """To which channels an alert goes: (delivery id, channel) of each. `routed` is how far the alert is then. 1: that
     it was raised is being sent. 2: nothing more is to be sent."""
 
@@ -334,7 +334,7 @@ class Route(msgspec.Struct):
     deliveries: Sequence[tuple[str, str]] = ()
 
 
-class Sending(msgspec.Struct):
+class DueDelivery(msgspec.Struct):
     """A delivery that is to be sent now. `attempt` counts from 1."""
 
     id: str

@@ -17,8 +17,8 @@ from holdfast.model import AlertKind, AskPerson, AskRow, AskState, Level, NewAle
 from holdfast.questions import (
     HOPS_MAX,
     Answerer,
-    Due,
-    Refused,
+    DueNow,
+    RefusedAnswer,
     answers,
     due,
     is_asked,
@@ -29,7 +29,7 @@ from holdfast.questions import (
     through,
     to_notify,
 )
-from holdfast.store.database import Part, Row, Session, leading, look, transaction
+from holdfast.store.database import Noun, Row, Session, leading, look, transaction
 from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
 
@@ -51,7 +51,7 @@ class GivenAnswer(NamedTuple):
     actor: str
 
 
-class Taken(NamedTuple):
+class TakenAnswer(NamedTuple):
     """What came of an answer."""
 
     seen: SeenAsk
@@ -59,7 +59,7 @@ class Taken(NamedTuple):
     """False if the same person had given the same answer before."""
 
 
-class AskReads(Part):
+class AskReads(Noun):
     @look
     async def ask(self, session: Session, ask: str) -> SeenAsk | None:
         row = await session.row(Verb.ask, ask)
@@ -137,7 +137,7 @@ class LeaderAsks(AskReads):
 
 class Asks(LeaderAsks):
     @transaction
-    async def answer(self, session: Session, ask: str, given: GivenAnswer) -> Taken:
+    async def answer(self, session: Session, ask: str, given: GivenAnswer) -> TakenAnswer:
         """Take an answer. The last one that was needed ends the step. Raise WrongState if it comes too late or if this
         person has answered something else before, and Forbidden if this person must not answer."""
         found = await _locked(session, ask)
@@ -160,7 +160,7 @@ class Asks(LeaderAsks):
         if len(taken) >= row.quorum:
             raw = output(row, taken)
             await _end(session, row, fence, AskState.ANSWERED, (StepState.SUCCEEDED, raw, None))
-        return Taken((await _seen(session, [await session.row(Verb.ask, row.id)]))[0], True)
+        return TakenAnswer((await _seen(session, [await session.row(Verb.ask, row.id)]))[0], True)
 
     @transaction
     async def delegate(
@@ -207,16 +207,16 @@ async def _locked(session: Session, ask: str) -> tuple[SeenAsk, int] | None:
     return (await _seen(session, [row]))[0], -1 if step is None else step[2]
 
 
-def _again(seen: SeenAsk, given: GivenAnswer, refused: Refused) -> Taken:
+def _again(seen: SeenAsk, given: GivenAnswer, refused: RefusedAnswer) -> TakenAnswer:
     """Take an answer that this person has given before. For anything else, raise why it is refused."""
     if refused.kind == "answered":
         own = next(one for one in seen.people if one.who == given.by.person)
         if codec.is_same_json(own.value or b"null", given.value):
-            return Taken(seen, False)
+            return TakenAnswer(seen, False)
     raise _refused(refused)
 
 
-def _refused(refused: Refused) -> Forbidden | WrongState:
+def _refused(refused: RefusedAnswer) -> Forbidden | WrongState:
     return (Forbidden if refused.kind in {"barred", "stranger"} else WrongState)(refused.why)
 
 
@@ -262,7 +262,7 @@ async def _notify(
     await session.each(Verb.raise_alerts, [alert_row(alert) for alert in alerts])
 
 
-async def _escalate(session: Session, row: AskRow, what: Due) -> list[str]:
+async def _escalate(session: Session, row: AskRow, what: DueNow) -> list[str]:
     """Add those to whom it escalates now. Return them."""
     barred = set(people_barred(row))
     added = [who for who in what.escalate if who not in barred]

@@ -25,7 +25,7 @@ from holdfast.store.children import (
     undo_children,
     undo_ended,
 )
-from holdfast.store.database import Part, Session, StoreCall, transaction
+from holdfast.store.database import Noun, Session, StoreCall, transaction
 from holdfast.store.operations import (
     HandBack,
     Hop,
@@ -99,7 +99,7 @@ SHARED_STEPS = (
 """Verbs that write steps which others may write at the same time. Their rows begin with (run, n)."""
 
 
-class Batch:
+class WriteBatch:
     """The operations of one node that go into one commit."""
 
     def __init__(self, node: str, ops: Sequence[Op]) -> None:
@@ -435,13 +435,13 @@ class Batch:
         return answers
 
 
-class Batches(Part):
+class Batches(Noun):
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Answer]:
         """Write all operations in one transaction. Return the answer to each. If one of several cannot be written,
         raise PreconditionFailed and write nothing. Then the caller writes them one at a time."""
         call = StoreCall("commit", ("node", "ops"), (node, ops), {})
         try:
-            return await self._database.commit(call, Batch(node, ops))
+            return await self._database.commit(call, WriteBatch(node, ops))
         except PreconditionFailed:
             if len(ops) > 1:
                 raise

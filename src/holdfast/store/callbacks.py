@@ -16,7 +16,7 @@ from holdfast.access.callbacks import callback_path
 from holdfast.actor import entry
 from holdfast.errors import Gone, StepTimeout, UnknownCallback
 from holdfast.model import Ending, StepState
-from holdfast.store.database import Part, Row, Session, leading, long_look, look, statement, transaction
+from holdfast.store.database import Noun, Row, Session, leading, long_look, look, statement, transaction
 from holdfast.store.settings import PUBLIC_URL
 from holdfast.store.signing_keys import FIRST
 from holdfast.store.verbs import Verb
@@ -72,7 +72,7 @@ class WaitingCallback(NamedTuple):
         return self.issued_at, self.run_id, self.n
 
 
-class CallbackReads(Part):
+class CallbackReads(Noun):
     @long_look
     async def waiting_callbacks(self, session: Session, where: CallbackFilter) -> list[WaitingCallback]:
         """Return callbacks that wait, oldest first. The whole store is read one namespace at a time, from one index range
@@ -95,7 +95,7 @@ class CallbackReads(Part):
         return [_waiting(row) for row in await session.rows(Verb.waiting_callbacks_of, *asked)]
 
 
-class AgentCallbacks(Part):
+class AgentCallbacks(Noun):
     async def address(self, run_id: str, n: int, issued_at: float, secret: bytes) -> str:
         """Return where another system posts the result for the request `n`. Empty if nobody has said where servers are
         reached. `secret` becomes the first signing key, if there is none."""
@@ -117,7 +117,7 @@ class AgentCallbacks(Part):
         return await session.run(Verb.add_first_signing_key, FIRST, secret)
 
 
-class LeaderCallbacks(Part):
+class LeaderCallbacks(Noun):
     @look
     async def next_callback(self, session: Session) -> float | None:
         """Return when the time of a callback is over next."""

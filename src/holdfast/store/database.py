@@ -24,11 +24,11 @@ from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
 
 if TYPE_CHECKING:
-    from holdfast.store.batch import Batch
+    from holdfast.store.batch import WriteBatch
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PartT = TypeVar("PartT", bound="Part")
+NounT = TypeVar("NounT", bound="Noun")
 
 Row = Any
 """A row: the sequence of its columns, in the order in which the statement selects them."""
@@ -66,7 +66,7 @@ class Session(Protocol):
     async def keep_logs(self, rows: Sequence[Row]) -> None:
         """Write what was logged. Whatever guards it is locked by then."""
 
-    async def hop(self, batch: Batch) -> None:
+    async def hop(self, batch: WriteBatch) -> None:
         """Write the hops of a batch. Raise PreconditionFailed unless every row of them is written."""
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
@@ -192,7 +192,7 @@ class Database(ABC):
         there is anything to claim."""
 
     @abstractmethod
-    async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
+    async def commit(self, call: StoreCall, batch: WriteBatch) -> list[Answer]:
         """Write a batch, on the connection for batches if there is one. Raise PreconditionFailed if a precondition is
         not true; then nothing was written."""
 
@@ -222,7 +222,7 @@ class Database(ABC):
         committed, if the database can do that."""
 
 
-class Part:
+class Noun:
     """A noun of the store: the methods about one thing."""
 
     def __init__(self, database: Database) -> None:
@@ -234,25 +234,25 @@ class Part:
         return await self._database.look(call, lambda session: session.row(verb, *values)) is not None
 
 
-Method = Callable[Concatenate[PartT, Session, P], Awaitable[T]]
-Bound = Callable[Concatenate[PartT, P], Coroutine[Any, Any, T]]
+Method = Callable[Concatenate[NounT, Session, P], Awaitable[T]]
+Bound = Callable[Concatenate[NounT, P], Coroutine[Any, Any, T]]
 
 
-def look(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
+def look(method: Method[NounT, P, T]) -> Bound[NounT, P, T]:
     """Make a method that only reads."""
     return _looking(method, patiently=False)
 
 
-def long_look(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
+def long_look(method: Method[NounT, P, T]) -> Bound[NounT, P, T]:
     """Make a method that only reads, and may take long."""
     return _looking(method, patiently=True)
 
 
-def _looking(method: Method[PartT, P, T], *, patiently: bool) -> Bound[PartT, P, T]:
+def _looking(method: Method[NounT, P, T], *, patiently: bool) -> Bound[NounT, P, T]:
     name, names = _signature(method)
 
     @wraps(method)
-    async def called(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def called(self: NounT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.look(
             StoreCall(name, names, args, kwargs),
             lambda session: method(self, session, *args, **kwargs),
@@ -262,21 +262,21 @@ def _looking(method: Method[PartT, P, T], *, patiently: bool) -> Bound[PartT, P,
     return called
 
 
-def statement(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
+def statement(method: Method[NounT, P, T]) -> Bound[NounT, P, T]:
     """Make a method that writes with one statement, which is atomic without a transaction."""
     return _writing(method, is_single=True)
 
 
-def transaction(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
+def transaction(method: Method[NounT, P, T]) -> Bound[NounT, P, T]:
     """Make a method that is one transaction."""
     return _writing(method, is_single=False)
 
 
-def _writing(method: Method[PartT, P, T], *, is_single: bool) -> Bound[PartT, P, T]:
+def _writing(method: Method[NounT, P, T], *, is_single: bool) -> Bound[NounT, P, T]:
     name, names = _signature(method)
 
     @wraps(method)
-    async def called(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def called(self: NounT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.write(
             StoreCall(name, names, args, kwargs),
             lambda session: method(self, session, *args, **kwargs),
@@ -288,15 +288,15 @@ def _writing(method: Method[PartT, P, T], *, is_single: bool) -> Bound[PartT, P,
 
 def leading(
     otherwise: Any, lease: str = LEADER
-) -> Callable[[Method[PartT, P, T]], Bound[PartT, Concatenate[int, P], T]]:
+) -> Callable[[Method[NounT, P, T]], Bound[NounT, Concatenate[int, P], T]]:
     """Make a method that is one transaction of the lease's holder. It gets the epoch as its first argument. If that
     epoch is over, it does nothing and returns `otherwise`: somebody else may lead by now."""
 
-    def decorate(method: Method[PartT, P, T]) -> Bound[PartT, Concatenate[int, P], T]:
+    def decorate(method: Method[NounT, P, T]) -> Bound[NounT, Concatenate[int, P], T]:
         name, names = _signature(method)
 
         @wraps(method)
-        async def called(self: PartT, epoch: int, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def called(self: NounT, epoch: int, /, *args: P.args, **kwargs: P.kwargs) -> T:
             async def act(session: Session) -> T:
                 if await session.row(Verb.leads, lease, epoch) is None:
                     nothing: T = otherwise

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from holdfast.model import Landmark
 from holdfast.store.answers import Overlong
-from holdfast.store.database import Part, Row, Session, leading, look, statement
+from holdfast.store.database import Noun, Row, Session, leading, look, statement
 from holdfast.store.verbs import Verb
 
 
-class Durations(Part):
+class Durations(Noun):
     @statement
     async def add_durations(self, session: Session, counts: Sequence[tuple[str, int, float]]) -> None:
         """Add the counts of a node: (name, bucket, count). The same bucket may occur several times."""

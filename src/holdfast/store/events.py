@@ -24,10 +24,10 @@ from holdfast.keyring import sealed_by
 from holdfast.model import EventRow, EventTaker, NewEvent, NewRun, Trigger
 from holdfast.occasions import read_composition
 from holdfast.store.bell import Bell
-from holdfast.store.database import Part, Row, Session, leading, look, transaction
+from holdfast.store.database import Noun, Row, Session, leading, look, transaction
 from holdfast.store.event_locks import lock_number
 from holdfast.store.gathers import taken
-from holdfast.store.occasions import COLLECTED, LATE, Coming, collect, named, occasion_lock
+from holdfast.store.occasions import COLLECTED, LATE, NewArrival, collect, named, occasion_lock
 from holdfast.store.rows import start_row
 from holdfast.store.schedules import DeclaredSet
 from holdfast.store.transaction import Transaction
@@ -181,11 +181,11 @@ async def _wake(session: Session, fresh: Sequence[Arrival], values: dict[Key, li
         await _send_missed(session, {EventWait(run_id, name): named[name] for name, run_id in rows})
 
 
-async def _comings(session: Session, arrivals: Sequence[Arrival]) -> dict[Key, list[Coming]]:
+async def _comings(session: Session, arrivals: Sequence[Arrival]) -> dict[Key, list[NewArrival]]:
     """Return at which occasions events arrive, by what is in force now."""
     names = {name for one in arrivals for name in one.collects}
     composed = await named(session, names) if names else {}
-    found: dict[Key, list[Coming]] = {}
+    found: dict[Key, list[NewArrival]] = {}
     for arrival in arrivals:
         event = arrival.event
         if arrival.read is not None:
@@ -200,12 +200,12 @@ async def _comings(session: Session, arrivals: Sequence[Arrival]) -> dict[Key, l
                     f"data: the trigger {row.name} puts the data of several events together, which cannot be done in a store that "
                     "is sealed: let the workflow wait for the others by Event.wait"
                 )
-            coming = Coming(row, value, event.type, event.source, event.id)
+            coming = NewArrival(row, value, event.type, event.source, event.id)
             found.setdefault(arrival.event.key, []).append(coming)
     return found
 
 
-async def _collect(session: Session, namespace: str, arriving: Sequence[Coming]) -> None:
+async def _collect(session: Session, namespace: str, arriving: Sequence[NewArrival]) -> None:
     """Give occasions the events that arrive, and note what became of each."""
     fates = await collect(session, arriving)
     last = {one.occasion: one for one in fates.collected}
@@ -370,7 +370,7 @@ async def _put_in_force(session: Session, declared: DeclaredSet) -> None:
 # --- the noun ---------------------------------------------------------------------------------------------------------
 
 
-class WaitEvents(Part):
+class WaitEvents(Noun):
     """What schedulers ask about events."""
 
     @transaction

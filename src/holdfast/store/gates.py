@@ -10,7 +10,7 @@ from holdfast.model import Breaker, BreakerState, Hold, HoldScope
 from holdfast.namespaces import stored
 from holdfast.store.answers import ClaimedStep, Observation, Probes, ShutGates
 from holdfast.store.claims import StepClaim
-from holdfast.store.database import Part, Session, StoreCall, leading, look, transaction
+from holdfast.store.database import Noun, Session, StoreCall, leading, look, transaction
 from holdfast.store.rows import breaker_of, hold_of
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import Turns
@@ -18,7 +18,7 @@ from holdfast.store.walk import Turns
 _WIDTH = len(Breaker.__struct_fields__)
 
 
-class SeenGates(Part):
+class SeenGates(Noun):
     @look
     async def gates(self, session: Session, window_s: float) -> ShutGates:
         """Return what keeps steps from beginning, and breakers whose window began within the last `window_s`."""

@@ -20,19 +20,19 @@ from holdfast.errors import InvalidInput
 from holdfast.keyring import sealed_by
 from holdfast.model import Gathering, NewRun, RunRow
 from holdfast.store.answers import Answer
-from holdfast.store.database import Part, Row, Session, transaction
+from holdfast.store.database import Noun, Row, Session, transaction
 from holdfast.store.rows import start_row, tags_text
 from holdfast.store.verbs import Verb
 
 
-class Ask(NamedTuple):
+class ScriptStatement(NamedTuple):
     """A statement of a script."""
 
     verb: Verb
     values: Sequence[Any] = ()
 
 
-class Taken(NamedTuple):
+class TakenStart(NamedTuple):
     """What became of a start."""
 
     answer: Answer
@@ -42,25 +42,25 @@ class Taken(NamedTuple):
 
 T = TypeVar("T")
 Rows: TypeAlias = Sequence[Any]
-Script: TypeAlias = Generator[Ask, Rows, Taken]
+Script: TypeAlias = Generator[ScriptStatement, Rows, TakenStart]
 
 _arguments = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Gathers(Part):
+class Gathers(Noun):
     @transaction
-    async def take(self, session: Session, run: NewRun) -> Taken:
+    async def take(self, session: Session, run: NewRun) -> TakenStart:
         """Start a run of a workflow that gathers its starts, or let the key's run take it."""
         return await taken(session, run, self._database.config.payload_max_bytes)
 
 
-async def taken(session: Session, run: NewRun, bytes_max: int) -> Taken:
+async def taken(session: Session, run: NewRun, bytes_max: int) -> TakenStart:
     """Take a start in this transaction."""
     return await _played(session, take(run, bytes_max))
 
 
-async def _rows(session: Session, ask: Ask) -> list[Row]:
+async def _rows(session: Session, ask: ScriptStatement) -> list[Row]:
     if ask.verb is Verb.start_runs:
         return await session.all(ask.verb, [tuple(ask.values)])
     return await session.rows(ask.verb, *ask.values)
@@ -72,8 +72,8 @@ def take(run: NewRun, bytes_max: int) -> Script:
     assert gather is not None
     given = items_of(run.input, gather.parameter)
     while True:
-        ((run_id, starts, items, size),) = yield Ask(Verb.lock_gather, (gather.key, run.id))
-        is_open = bool((yield Ask(Verb.open_gather, (run_id,))))
+        ((run_id, starts, items, size),) = yield ScriptStatement(Verb.lock_gather, (gather.key, run.id))
+        is_open = bool((yield ScriptStatement(Verb.open_gather, (run_id,))))
         if is_open and gather.parameter and size + len(run.input) > bytes_max:
             yield from _admit(
                 run_id, gather.parameter
@@ -82,31 +82,31 @@ def take(run: NewRun, bytes_max: int) -> Script:
         if not is_open:
             run_id, starts, items, size = run.id, 0, 0, 0
         raw = msgspec.json.encode(given) if gather.parameter else None
-        noted = yield Ask(
+        noted = yield ScriptStatement(
             Verb.note_gathered,
             (run.id, run_id, starts + 1, run.workflow, run.digest, gather.parameter, raw),
         )
         if not noted:
-            known = yield Ask(Verb.gathered_as, (run.id,))
+            known = yield ScriptStatement(Verb.gathered_as, (run.id,))
             if not known:
                 continue  # it was pruned since
-            yield Ask(Verb.forget_gather, (gather.key,))
+            yield ScriptStatement(Verb.forget_gather, (gather.key,))
             ((run_id, workflow, digest),) = known
-            return Taken(_judged(run, workflow, digest), run_id)
+            return TakenStart(_judged(run, workflow, digest), run_id)
         if not is_open:
-            started = yield Ask(
+            started = yield ScriptStatement(
                 Verb.start_runs, start_row(msgspec.structs.replace(run, begin_in_s=gather.first_s))
             )
             if not started:
-                yield Ask(Verb.forget_gathered, (run.id,))
-                existing = yield Ask(Verb.started_as, ([run.id],))
+                yield ScriptStatement(Verb.forget_gathered, (run.id,))
+                existing = yield ScriptStatement(Verb.started_as, ([run.id],))
                 if not existing:
                     continue  # it was pruned since
-                yield Ask(Verb.forget_gather, (gather.key,))
+                yield ScriptStatement(Verb.forget_gather, (gather.key,))
                 ((_, workflow, digest),) = existing
-                return Taken(_judged(run, workflow, digest), run.id)
+                return TakenStart(_judged(run, workflow, digest), run.id)
         elif not gather.parameter:
-            yield Ask(
+            yield ScriptStatement(
                 Verb.move_debounced,
                 (
                     run_id,
@@ -119,10 +119,12 @@ def take(run: NewRun, bytes_max: int) -> Script:
                 ),
             )
         items += len(given)
-        yield Ask(Verb.keep_gather, (gather.key, run_id, starts + 1, items, size + len(run.input)))
+        yield ScriptStatement(
+            Verb.keep_gather, (gather.key, run_id, starts + 1, items, size + len(run.input))
+        )
         if gather.parameter and items >= gather.size:
             yield from _admit(run_id, gather.parameter)
-        return Taken(Answer.ACCEPTED, run_id)
+        return TakenStart(Answer.ACCEPTED, run_id)
 
 
 def _judged(run: NewRun, workflow: str, digest: Any) -> Answer:
@@ -130,21 +132,21 @@ def _judged(run: NewRun, workflow: str, digest: Any) -> Answer:
     return Answer.DUPLICATE if is_same else Answer.FENCED
 
 
-def _filled(run_id: str, parameter: str) -> Generator[Ask, Rows, bytes]:
+def _filled(run_id: str, parameter: str) -> Generator[ScriptStatement, Rows, bytes]:
     """Return the input of a batch with all items that it was given."""
-    rows = yield Ask(Verb.batch_items, (run_id,))
-    ((given,),) = yield Ask(Verb.batch_input, (run_id,))
+    rows = yield ScriptStatement(Verb.batch_items, (run_id,))
+    ((given,),) = yield ScriptStatement(Verb.batch_input, (run_id,))
     arguments = _arguments.decode(bytes(given))
     found = [item for (raw,) in rows for item in _items.decode(bytes(raw))]
     arguments[parameter] = msgspec.Raw(msgspec.json.encode(found))
     return msgspec.json.encode(arguments)
 
 
-def _admit(run_id: str, parameter: str) -> Generator[Ask, Rows, None]:
+def _admit(run_id: str, parameter: str) -> Generator[ScriptStatement, Rows, None]:
     """Let a batch begin now, with all that it was given."""
     made = yield from _filled(run_id, parameter)
-    yield Ask(Verb.fill_batch, (run_id, made, codec.digest(made)))
-    yield Ask(Verb.admit_batch, (run_id,))
+    yield ScriptStatement(Verb.fill_batch, (run_id, made, codec.digest(made)))
+    yield ScriptStatement(Verb.admit_batch, (run_id,))
 
 
 async def fill_batches(session: Session, run_ids: Sequence[str]) -> None:
@@ -168,7 +170,7 @@ async def _whole_inputs(session: Session, run_ids: Sequence[str]) -> dict[str, b
     }
 
 
-async def _played(session: Session, script: Generator[Ask, Rows, T]) -> T:
+async def _played(session: Session, script: Generator[ScriptStatement, Rows, T]) -> T:
     """Run the statements of a script, and return what it returns."""
     try:
         ask = next(script)
@@ -199,4 +201,14 @@ def items_of(raw: bytes, parameter: str) -> list[msgspec.Raw]:
     return found
 
 
-__all__ = ["Ask", "Gathering", "Gathers", "Script", "Taken", "fill_batches", "take", "taken", "whole_input"]
+__all__ = [
+    "Gathering",
+    "Gathers",
+    "Script",
+    "ScriptStatement",
+    "TakenStart",
+    "fill_batches",
+    "take",
+    "taken",
+    "whole_input",
+]

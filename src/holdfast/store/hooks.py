@@ -5,11 +5,11 @@ from __future__ import annotations
 from holdfast.actor import entry
 from holdfast.errors import Conflict, UnknownHook
 from holdfast.model import HookRow, NewHook
-from holdfast.store.database import Part, Row, Session, look, transaction
+from holdfast.store.database import Noun, Row, Session, look, transaction
 from holdfast.store.verbs import Verb
 
 
-class Hooks(Part):
+class Hooks(Noun):
     @look
     async def hook(self, session: Session, name: str) -> HookRow | None:
         row = await session.row(Verb.hook, name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from holdfast.actor import entry
 from holdfast.model import LeaderLease, NewAlert, NodeRow, StepState
 from holdfast.store.answers import Duties, LostStep, Reclaimed, Remedy, SeenNode
-from holdfast.store.database import LEADER, Part, Session, leading, look, statement, transaction
+from holdfast.store.database import LEADER, Noun, Session, leading, look, statement, transaction
 from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
 
@@ -29,7 +29,7 @@ Announce = Callable[[SeenNode, str], NewAlert]
 """Returns the alert about a node that is gone. The text says what the leader did."""
 
 
-class Leases(Part):
+class Leases(Noun):
     async def now(self) -> float:
         """Return the store's time."""
         return await self._database.now()

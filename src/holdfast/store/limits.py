@@ -8,12 +8,12 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.actor import way
-from holdfast.adaptation import LimitLook, Move
+from holdfast.adaptation import LimitChange, LimitLook
 from holdfast.errors import LimitReached
 from holdfast.model import NewRun
 from holdfast.namespaces import bare
 from holdfast.store.answers import Answer
-from holdfast.store.database import Part, Session, leading, look, transaction
+from holdfast.store.database import Noun, Session, leading, look, transaction
 from holdfast.store.operators import Cause, cancel
 from holdfast.store.rows import run_of, start_row
 from holdfast.store.verbs import Verb
@@ -110,7 +110,7 @@ class LimitLoad(NamedTuple):
     """How long those that succeeded took."""
 
 
-class AgentLimits(Part):
+class AgentLimits(Noun):
     @transaction
     async def observe_limits(
         self, session: Session, loads: Sequence[LimitLoad], namespace: str | None = None
@@ -126,14 +126,14 @@ class AgentLimits(Part):
         await session.each(Verb.observe_limits, sorted(sums.values()), namespace)
 
 
-class LeaderLimits(Part):
+class LeaderLimits(Noun):
     @look
     async def adaptive_limits(self, session: Session, reported_s: float, limit: int) -> list[LimitLook]:
         """Return adaptive limits that agents have reported about within the last `reported_s` seconds."""
         return [LimitLook(*row) for row in await session.rows(Verb.adaptive_limits, reported_s, limit)]
 
     @leading(0)
-    async def move_limits(self, session: Session, moves: Sequence[tuple[LimitLook, Move]]) -> int:
+    async def move_limits(self, session: Session, moves: Sequence[tuple[LimitLook, LimitChange]]) -> int:
         """Move the numbers of adaptive limits. One whose number is another one by now, or that an operator has set, stays.
         Return how many moved."""
         moved = 0

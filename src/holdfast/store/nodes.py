@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.model import Declaration, NodeRow
 from holdfast.store.bell import Bell
-from holdfast.store.database import Part, Session, look, transaction
+from holdfast.store.database import Noun, Session, look, transaction
 from holdfast.store.events import declare_triggers
 from holdfast.store.occasions import declare_composed
 from holdfast.store.origins import Offers
@@ -18,7 +18,7 @@ ALL = 2**31 - 1
 """More runs than any node owns."""
 
 
-class Nodes(Part):
+class Nodes(Noun):
     async def register(
         self,
         node: str,

@@ -34,9 +34,9 @@ from holdfast.model import (
 )
 from holdfast.namespaces import bare
 from holdfast.occasions import (
+    ArrivedTimes,
     Collected,
     Composition,
-    Due,
     counted,
     input_of,
     judge,
@@ -46,7 +46,7 @@ from holdfast.occasions import (
     take,
     value_of_time,
 )
-from holdfast.store.database import Part, Row, Session, leading, look, transaction
+from holdfast.store.database import Noun, Row, Session, leading, look, transaction
 from holdfast.store.event_locks import lock_number
 from holdfast.store.rows import alert_row, start_row
 from holdfast.store.schedules import DeclaredSet
@@ -59,7 +59,7 @@ COLLECTED, LATE = "when:", "late:"
 """What `event_takers.wait` begins with, if an occasion took the event, or if it came too late for one."""
 
 
-class Coming(NamedTuple):
+class NewArrival(NamedTuple):
     """An event or a time that arrives at an occasion."""
 
     composed: ComposedRow
@@ -126,9 +126,9 @@ def occasion_lock(occasion: str) -> int:
 # --- collecting -------------------------------------------------------------------------------------------------------
 
 
-async def collect(session: Session, comings: Sequence[Coming]) -> Fates:
+async def collect(session: Session, comings: Sequence[NewArrival]) -> Fates:
     """Give occasions what arrives, and start the runs of those that are complete. The transaction has locked their ids."""
-    first: dict[str, Coming] = {}
+    first: dict[str, NewArrival] = {}
     for coming in comings:
         first.setdefault(coming.occasion, coming)
     opened = [
@@ -346,7 +346,7 @@ def _text(plan: Plan) -> str:
 # --- the noun ---------------------------------------------------------------------------------------------------------
 
 
-class LeaderOccasions(Part):
+class LeaderOccasions(Noun):
     @look
     async def occasion_looks(self, session: Session, limit: int) -> OccasionLooks:
         """Return what there is to do."""
@@ -367,7 +367,7 @@ class LeaderOccasions(Part):
         return [DueTime(*row) for row in await session.rows(Verb.composed_times, list(names))]
 
     @leading(0)
-    async def arrive(self, session: Session, due: Sequence[tuple[DueTime, Due]]) -> int:
+    async def arrive(self, session: Session, due: Sequence[tuple[DueTime, ArrivedTimes]]) -> int:
         """Let times arrive at their occasions. Times that somebody has changed since are left alone. Return how many runs were
         started."""
         moves = [
@@ -378,7 +378,7 @@ class LeaderOccasions(Part):
         kept = [each for each in due if each[0][:2] in moved]
         composed = await named(session, [one.name for one, _ in kept])
         comings = [
-            Coming(composed[one.name], value, one.part, "", iso(at), at)
+            NewArrival(composed[one.name], value, one.part, "", iso(at), at)
             for one, found in kept
             if one.name in composed
             for at in found.times

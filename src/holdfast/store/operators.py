@@ -11,7 +11,7 @@ from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState, in_words
 from holdfast.store.answers import Answer
 from holdfast.store.children import CANCEL_KEY, ChildOutcome, cancelled_error
-from holdfast.store.database import Part, Session, look, statement, transaction
+from holdfast.store.database import Noun, Session, look, statement, transaction
 from holdfast.store.forks import Forked, ForkRequest, fork
 from holdfast.store.retries import demand_alone, demand_retryable, demand_whole, newest, retried_as, retry
 from holdfast.store.rows import run_of
@@ -21,7 +21,7 @@ NOTE_MAX_CHARS = 1000
 """How much a row of the journal says about a fork, which may have many edits."""
 
 
-class Operators(Part):
+class Operators(Noun):
     async def send_signal(self, signal: NewSignal) -> Answer:
         """Send a signal. Return ACCEPTED, DUPLICATE if a signal with its key was sent before, or FENCED if the run has
         ended. Raise UnknownRun if there is no such run."""

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from holdfast.model import StepRow
 from holdfast.store.answers import Backlog
-from holdfast.store.database import Part, Session, long_look, look
+from holdfast.store.database import Noun, Session, long_look, look
 from holdfast.store.reads import LAST, RunFilter, each_namespace, filter_values
 from holdfast.store.rows import step_of
 from holdfast.store.verbs import Verb
 
 
-class Ended(NamedTuple):
+class RunEnd(NamedTuple):
     """A run that has ended, as far as statistics need it."""
 
     workflow: str
@@ -23,7 +23,7 @@ class Ended(NamedTuple):
     finished_at: float
 
 
-class Span(NamedTuple):
+class Stretch(NamedTuple):
     """A stretch of the store's time, in one namespace or in all, and of one workflow or of all."""
 
     begun: float
@@ -32,25 +32,25 @@ class Span(NamedTuple):
     workflow: str | None = None
 
 
-class Overviews(Part):
+class Overviews(Noun):
     @long_look
     async def ended_in(
-        self, session: Session, span: Span, states: Sequence[str], limit: int
-    ) -> tuple[list[Ended], bool]:
+        self, session: Session, span: Stretch, states: Sequence[str], limit: int
+    ) -> tuple[list[RunEnd], bool]:
         """Return runs without a parent that ended in this stretch, at most `limit` in each state, and whether these are
         all."""
-        found: list[Ended] = []
+        found: list[RunEnd] = []
         is_all = True
         for state in states:
             values = (state, span.begun, span.ended, span.namespace, span.workflow, limit)
             rows = await session.rows(Verb.ended_in, *values)
             is_all = is_all and len(rows) < limit
-            found += [Ended(*row) for row in rows]
+            found += [RunEnd(*row) for row in rows]
         return found, is_all
 
     @long_look
     async def count_ended(
-        self, session: Session, span: Span, states: Sequence[str], days: Sequence[int], limit: int
+        self, session: Session, span: Stretch, states: Sequence[str], days: Sequence[int], limit: int
     ) -> dict[int, dict[str, int]]:
         """Return how many runs ended in each state in the same stretch some days ago, counted up to `limit` each."""
         found: dict[int, dict[str, int]] = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast.actor import entry
 from holdfast.model import Poison, Quarantined
-from holdfast.store.database import Part, Session, leading, look, transaction
+from holdfast.store.database import Noun, Session, leading, look, transaction
 from holdfast.store.verbs import Verb
 
 
-class LeaderQuarantine(Part):
+class LeaderQuarantine(Noun):
     @look
     async def quarantine(self, session: Session, limit: int, namespace: str | None = None) -> list[Poison]:
         """Return what is in quarantine, grouped by fingerprint, the oldest first: in this namespace, or everywhere."""

@@ -10,7 +10,7 @@ from holdfast.actor import way
 from holdfast.adaptation import first_number
 from holdfast.namespaces import bare
 from holdfast.queues import NO_QUEUE, LimitKey, Queue, QueueKey
-from holdfast.store.database import Part, Session, look, transaction
+from holdfast.store.database import Noun, Session, look, transaction
 from holdfast.store.verbs import Verb
 
 KNOWN_MAX = 20_000
@@ -28,7 +28,7 @@ class FairKey(NamedTuple):
     set_at: float | None
 
 
-class Queues(Part):
+class Queues(Noun):
     async def number_queues(self, keys: Sequence[QueueKey]) -> list[Queue]:
         """Return these queues. New queues get a number."""
         texts = [key.text for key in keys]

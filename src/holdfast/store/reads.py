@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.model import Attempt, Inherited, JournalEntry, LogRow, RunRow, SignalRow, StepRow
 from holdfast.store.answers import UpdateEnd
-from holdfast.store.database import Part, Row, Session, long_look, look
+from holdfast.store.database import Noun, Row, Session, long_look, look
 from holdfast.store.retries import inherited
 from holdfast.store.rows import attempt_of, log_of, run_of, step_of
 from holdfast.store.verbs import Verb
@@ -63,7 +63,7 @@ class RunFilter(msgspec.Struct, kw_only=True):
         ) or not (self.since is None and self.until is None)
 
 
-class Reads(Part):
+class Reads(Noun):
     @look
     async def run(self, session: Session, run_id: str) -> RunRow | None:
         row = await session.row(Verb.run, run_id)

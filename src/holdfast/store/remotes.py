@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.model import TwinState
 from holdfast.store.answers import ClaimedStep
 from holdfast.store.claims import StepClaim
-from holdfast.store.database import Part, Session, StoreCall, look, statement, transaction
+from holdfast.store.database import Noun, Session, StoreCall, look, statement, transaction
 from holdfast.store.nodes import give_up
 from holdfast.store.origins import Offers
 from holdfast.store.twins import take_twins
@@ -18,7 +18,7 @@ from holdfast.store.verbs import Verb
 from holdfast.store.workflows import declare
 
 
-class RemoteNode(NamedTuple):
+class RemoteNodeRow(NamedTuple):
     """A node that reaches the store through a server."""
 
     token: str
@@ -63,7 +63,7 @@ class TwinClaim(NamedTuple):
     limit: int
 
 
-class Remotes(Part):
+class Remotes(Noun):
     @transaction
     async def register(
         self,
@@ -93,10 +93,10 @@ class Remotes(Part):
         return bytes(row[0])
 
     @look
-    async def remote(self, session: Session, node: str) -> RemoteNode | None:
+    async def remote(self, session: Session, node: str) -> RemoteNodeRow | None:
         """Return a node that reaches the store through a server. None if it has left or was reclaimed."""
         row = await session.row(Verb.remote_node, node)
-        return None if row is None else RemoteNode(row[0], bytes(row[1]), row[2], row[3])
+        return None if row is None else RemoteNodeRow(row[0], bytes(row[1]), row[2], row[3])
 
     @transaction
     async def begin_turns(self, session: Session, turns: Sequence[NewTurn]) -> list[TurnBegun]:

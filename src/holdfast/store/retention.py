@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.actor import entry
 from holdfast.store.answers import Pruned
-from holdfast.store.database import LEADER, Part, Session, leading, long_look, transaction
+from holdfast.store.database import LEADER, Noun, Session, leading, long_look, transaction
 from holdfast.store.verbs import Verb
 
 PARTS = (
@@ -29,7 +29,7 @@ PARTS = (
 whoever writes some has locked its run, its step or its twin, and these are gone by then."""
 
 
-class Retention(Part):
+class Retention(Noun):
     async def prune(
         self,
         epoch: int | None,

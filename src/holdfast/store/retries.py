@@ -24,7 +24,6 @@ from holdfast.model import (
     REQUEST_PREFIX,
     UNDO,
     UNDO_PREFIX,
-    Answered,
     Inherited,
     NewRun,
     RunRow,
@@ -33,6 +32,7 @@ from holdfast.model import (
     StepKind,
     StepRow,
     StepState,
+    UpdateAnswer,
     in_words,
     request_key,
     undone_key,
@@ -82,7 +82,7 @@ MADE = b"null"
 """The result of a request that counts as made. No code reads it."""
 
 
-class Plan(NamedTuple):
+class RetryPlan(NamedTuple):
     """What a retry keeps."""
 
     steps: list[CopiedStep]
@@ -246,7 +246,7 @@ def plan(
     signals: Sequence[SignalRow],
     children: Mapping[int, RunRow],
     inherited: Sequence[Inherited],
-) -> Plan:
+) -> RetryPlan:
     """Return what the retry of an ended run keeps. `children` are the run's children, by the n of the step that asked
     for each."""
     end = _end(run, steps, signals)
@@ -316,7 +316,7 @@ def plan(
         """Return the last kept step up to this one. The retry gives the numbers after its last step to steps of its own."""
         return max((one.n for one in rows if one.n <= most), default=0)
 
-    return Plan(
+    return RetryPlan(
         rows,
         [(one.id, place) for one in signals for place in _signal_places(one, end)],
         taken_over,
@@ -420,7 +420,7 @@ def _signal_places(row: SignalRow, end: _Ended) -> Iterator[int | None]:
     error, so nothing may happen for it later. An answer from an earlier generation is kept for its key alone.
     """
     if row.update is not None:
-        if row.answer is not None and row.answer != Answered.UNSERVED:
+        if row.answer is not None and row.answer != UpdateAnswer.UNSERVED:
             if row.delivered_seq == 0:
                 yield 0
             elif heard := _heard(row.delivered_seq, end):

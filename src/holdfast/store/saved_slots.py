@@ -20,7 +20,7 @@ SAVED_S = 10.0
 """For how long slots are saved up, unless a claim writes a later time. Agents claim several times in this time."""
 
 
-class Saved(NamedTuple):
+class SavedSlots(NamedTuple):
     """What a limit's row says about slots that are saved up."""
 
     queue: int

@@ -39,7 +39,7 @@ from holdfast.model import (
     ScheduleState,
 )
 from holdfast.namespaces import parted
-from holdfast.store.database import Part, Row, Session, leading, look, transaction
+from holdfast.store.database import Noun, Row, Session, leading, look, transaction
 from holdfast.store.gathers import taken
 from holdfast.store.operators import Cause, cancel
 from holdfast.store.rows import alert_row, run_of, start_row
@@ -58,7 +58,7 @@ LINES_MAX = 10_000
 """How many schedules one application may declare."""
 
 
-class Looks(NamedTuple):
+class ScheduleLooks(NamedTuple):
     """What there is to do about schedules."""
 
     names: list[str]
@@ -124,7 +124,7 @@ class NewBackfill(NamedTuple):
     note: str
 
 
-class ScheduleReads(Part):
+class ScheduleReads(Noun):
     @look
     async def schedule(self, session: Session, name: str) -> ScheduleRow | None:
         row = await session.row(Verb.schedule, name)
@@ -177,7 +177,7 @@ class ScheduleReads(Part):
 
 class LeaderSchedules(ScheduleReads):
     @look
-    async def schedule_looks(self, session: Session, after: str, limit: int) -> Looks:
+    async def schedule_looks(self, session: Session, after: str, limit: int) -> ScheduleLooks:
         """Return what there is to do. Open fires are looked at from the schedule `after` on."""
         names: dict[str, None] = {}
         due, backfills, next_at, then = 0, list[str](), None, ""
@@ -191,7 +191,7 @@ class LeaderSchedules(ScheduleReads):
             else:
                 names[name] = None
                 due += kind == "due"
-        return Looks(list(names), due, backfills, next_at, then)
+        return ScheduleLooks(list(names), due, backfills, next_at, then)
 
     @leading(0)
     async def fire(self, session: Session, decisions: Sequence[Decision]) -> int:

@@ -38,9 +38,9 @@ from holdfast.model import (
     StepRow,
 )
 from holdfast.store.answers import ClaimedRequest, ClaimedRun, ClaimedStep, Probes, Undelivered, UpdateEnd
-from holdfast.store.asks import GivenAnswer, SeenAsk, Taken
+from holdfast.store.asks import GivenAnswer, SeenAsk, TakenAnswer
 from holdfast.store.callbacks import GivenResult
-from holdfast.store.database import Part
+from holdfast.store.database import Noun
 from holdfast.store.events import Arrival, Emitted, SeenEvent
 from holdfast.store.forks import ForkRequest
 from holdfast.store.operations import Close, HandBack, Hop, NewStep, QuarantineStep, RetryStep, Save, Start
@@ -103,7 +103,7 @@ FIELDS: dict[type, dict[str, str]] = {
     AskPerson: {"value": PAYLOAD},
     SeenAsk: {"row": PARTS, "people": PARTS},
     GivenAnswer: {"value": SAME},
-    Taken: {"seen": PARTS},
+    TakenAnswer: {"seen": PARTS},
     GivenResult: {"output": SAME},
     NewEvent: {"data": PAYLOAD},
     EventRow: {"data": PAYLOAD},
@@ -220,7 +220,7 @@ def wrap(store: Store, inward: Seal, outward: Seal, only: Collection[str] | None
     """Let all that callers pass to the nouns of this store go through `inward`, and all that they get through
     `outward`. `only` names the methods that this is about."""
     for noun in vars(store).values():
-        if not isinstance(noun, Part) or isinstance(noun, Seals):
+        if not isinstance(noun, Noun) or isinstance(noun, Seals):
             continue
         for name, _ in inspect.getmembers(type(noun), inspect.iscoroutinefunction):
             if not name.startswith("_") and (only is None or name in only):

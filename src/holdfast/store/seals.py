@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from holdfast.store.database import Part, Session, look, statement
+from holdfast.store.database import Noun, Session, look, statement
 from holdfast.store.verbs import Verb
 
 Values = tuple[bytes | None, ...]
@@ -44,7 +44,7 @@ class SealedRow(NamedTuple):
     values: Values
 
 
-class Seals(Part):
+class Seals(Noun):
     @look
     async def digest_key(self, session: Session) -> bytes | None:
         """Return the key that hides digests, sealed. None if nobody has sealed anything in this store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model import SessionRow
-from holdfast.store.database import Part, Session, look, statement, transaction
+from holdfast.store.database import Noun, Session, look, statement, transaction
 from holdfast.store.verbs import Verb
 
 SWEPT = 100
@@ -12,7 +12,7 @@ SESSIONS_MAX = 50
 """How many browsers may be signed in with one token. The next sign-in ends the oldest session."""
 
 
-class Sessions(Part):
+class Sessions(Noun):
     @look
     async def session(self, session: Session, digest: bytes) -> SessionRow | None:
         """Return a session that has not expired."""

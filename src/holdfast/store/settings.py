@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.store.database import Part, Session, look, statement
+from holdfast.store.database import Noun, Session, look, statement
 from holdfast.store.verbs import Verb
 
 PUBLIC_URL = "public_url"
 """Where other systems and people reach a server of this store."""
 
 
-class Settings(Part):
+class Settings(Noun):
     @look
     async def setting(self, session: Session, name: str) -> str | None:
         value: str | None = await session.value(Verb.setting, name)

@@ -32,7 +32,7 @@ class Wish(NamedTuple):
     """(id, how much of it one takes) of the limits and rates that it is under."""
 
 
-class Served:
+class SharedLimit:
     """What the queues that share a limit have had of it."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Shortage:
     """The limits of which there was too little at the last claims."""
 
     def __init__(self) -> None:
-        self.served: dict[int, Served] = {}
+        self.served: dict[int, SharedLimit] = {}
         self.idle: dict[Place, None] = {}
         """Those that were given something and could begin nothing, because it backs off or its run does not go on. The one that
         was asked longest ago is the first."""
@@ -66,7 +66,7 @@ class Shortage:
         other = Shortage()
         other.idle = dict(self.idle)
         for one, served in self.served.items():
-            other.served[one] = copied = Served()
+            other.served[one] = copied = SharedLimit()
             copied.least, copied.ahead = served.least, dict(served.ahead)
         return other
 
@@ -121,10 +121,10 @@ class Shortage:
         if waited := [one for one in took if one[0] not in self.idle]:
             self._served(limit).add(waited)
 
-    def _served(self, limit: int) -> Served:
+    def _served(self, limit: int) -> SharedLimit:
         if limit not in self.served and len(self.served) >= LIMITS_MAX:
             self.served.clear()
-        return self.served.setdefault(limit, Served())
+        return self.served.setdefault(limit, SharedLimit())
 
 
 def too_little(wishes: Iterable[Wish], left: Mapping[int, int]) -> dict[int, int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.store.database import Part, Session, look, statement
+from holdfast.store.database import Noun, Session, look, statement
 from holdfast.store.verbs import Verb
 
 FIRST = "1"
 """The id of the first key. It is always the same, so that only one can be made."""
 
 
-class SigningKeys(Part):
+class SigningKeys(Noun):
     async def certain_keys(self, secret: bytes) -> dict[str, bytes]:
         """Return the keys that are good, the one that signs first. If there is none, `secret` becomes the first one."""
         found = await self.signing_keys()

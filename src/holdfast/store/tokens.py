@@ -9,7 +9,7 @@ from holdfast.actor import entry, way
 from holdfast.errors import WrongState
 from holdfast.model import NewToken, TokenRow
 from holdfast.namespaces import stored
-from holdfast.store.database import Part, Session, look, statement, transaction
+from holdfast.store.database import Noun, Session, look, statement, transaction
 from holdfast.store.rows import token_of
 from holdfast.store.verbs import Verb
 
@@ -17,7 +17,7 @@ NOTED_EVERY_S = 3600.0
 """How often the store notes at most that a token was used. So using one costs no write."""
 
 
-class Refused(NamedTuple):
+class RefusedEntry(NamedTuple):
     """Requests of somebody that a server has refused, as one entry of the journal."""
 
     actor: str
@@ -26,7 +26,7 @@ class Refused(NamedTuple):
     note: str
 
 
-class Tokens(Part):
+class Tokens(Noun):
     async def now(self) -> float:
         """Return the store's time, by which tokens expire."""
         return await self._database.now()
@@ -90,7 +90,7 @@ class Tokens(Part):
         return await session.run(Verb.use_token, token_id, NOTED_EVERY_S)
 
     @transaction
-    async def journal_refused(self, session: Session, refused: Sequence[Refused]) -> None:
+    async def journal_refused(self, session: Session, refused: Sequence[RefusedEntry]) -> None:
         """Write down which requests were refused, in one commit."""
         for one in refused:
             about = None if one.namespace is None else stored(one.namespace, "requests")

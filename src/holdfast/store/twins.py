@@ -9,8 +9,8 @@ import msgspec
 from holdfast.actor import entry
 from holdfast.model import LogPart, Twin, TwinState
 from holdfast.store.answers import Answer, ClaimedStep
-from holdfast.store.batch import Batch
-from holdfast.store.database import Part, Session, StoreCall, leading, look, statement, transaction
+from holdfast.store.batch import WriteBatch
+from holdfast.store.database import Noun, Session, StoreCall, leading, look, statement, transaction
 from holdfast.store.rows import twin_of
 from holdfast.store.verbs import Verb
 
@@ -32,7 +32,7 @@ async def take_twins(session: Session, node: str, lanes: Sequence[int], limit: i
     return [ClaimedStep(*row) for row in await session.all(Verb.twin_steps, ready)]
 
 
-class AgentTwins(Part):
+class AgentTwins(Noun):
     async def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         """Claim twins of steps that run at other agents. Return the steps, each with the fence of its twin."""
         wanted = (node, list(lanes), limit)
@@ -75,7 +75,7 @@ class AgentTwins(Part):
             won = await session.row(Verb.twin_won_before, *twin, node) is not None
             return Answer.DUPLICATE if won and state is TwinState.WON else Answer.FENCED
         if logs:
-            batch = Batch(node, ())
+            batch = WriteBatch(node, ())
             batch.add_logs(run_id, n, logs)
             await session.keep_logs(batch.logged)
         if state is not TwinState.WON:
@@ -101,7 +101,7 @@ class AgentTwins(Part):
         await session.run(Verb.stop_twin, run_id, n)
 
 
-class LeaderTwins(Part):
+class LeaderTwins(Noun):
     @leading([])
     async def make_twins(
         self, session: Session, steps: Sequence[tuple[str, int, int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.store.database import Part, Session, look, statement, transaction
+from holdfast.store.database import Noun, Session, look, statement, transaction
 from holdfast.store.verbs import Verb
 
 
@@ -14,7 +14,7 @@ class View(NamedTuple):
     """What stands after `/runs?` in the address of the list."""
 
 
-class Views(Part):
+class Views(Noun):
     @look
     async def views(self, session: Session, holder: str, namespace: str) -> list[View]:
         """Return the views of a token in a namespace, by name. An empty holder is whoever needs no token."""

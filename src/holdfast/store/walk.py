@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.store.saved_slots import PATIENCE_S, SAVED_S, Saved
+from holdfast.store.saved_slots import PATIENCE_S, SAVED_S, SavedSlots
 from holdfast.store.shortage import Shortage, Wish, too_little
 
 KEYS = 20
@@ -37,7 +37,7 @@ GRAIN_S = 1e-6
 Row = Any
 
 
-class Cursor(NamedTuple):
+class WalkCursor(NamedTuple):
     """Where a walk stopped. If `used` is 0, the next one begins after this pair, and otherwise at it."""
 
     lane: int
@@ -49,7 +49,7 @@ class Turns:
     """What one who claims remembers from claim to claim. Losing it costs a moment of unfairness and never work."""
 
     def __init__(self) -> None:
-        self.cursors: dict[int, Cursor] = {}
+        self.cursors: dict[int, WalkCursor] = {}
         """By priority."""
         self.aged = 0
         """How many claims were made for those who have waited long."""
@@ -157,7 +157,7 @@ class Room(msgspec.Struct):
     most: int = 0
     had: int = 0
     """How much was left before this claim took any."""
-    saved: Saved | None = None
+    saved: SavedSlots | None = None
     """For whom its slots are or were saved up. None if that never was so."""
 
 
@@ -188,7 +188,7 @@ class Walker(Protocol):
     async def wait_long(self, priority: int, lane: int, queue: int, seconds: float) -> bool:
         """True if something has been ready in this queue for so long."""
 
-    async def save_slots(self, ids: Sequence[int], saved: Saved) -> None:
+    async def save_slots(self, ids: Sequence[int], saved: SavedSlots) -> None:
         """Write for whom the slots of these limits are saved up."""
 
     def adapted(self, row: Row, limits: tuple[int, ...]) -> Row:
@@ -258,17 +258,17 @@ class _Level:
             if is_all or len(fresh) < len(pairs):
                 break
             # On behind them. Where the next claim begins is another question: those of them that gave something have had their turn.
-            cursor, keys = Cursor(*pairs[-1].place, 0), KEYS
+            cursor, keys = WalkCursor(*pairs[-1].place, 0), KEYS
         if self.spent:
             await self.walker.spend(sorted(self.spent.items()))
         for queue, limits in self.served.items():
-            await self._save(sorted(limits), Saved(queue, 0.0, PATIENCE_S))
+            await self._save(sorted(limits), SavedSlots(queue, 0.0, PATIENCE_S))
         if self.heavy and self.may_save:
             await self._save_up()
         return taken
 
     async def _share_out(
-        self, pairs: list[Pair], places: int, cursor: Cursor | None, is_all: bool
+        self, pairs: list[Pair], places: int, cursor: WalkCursor | None, is_all: bool
     ) -> list[Row]:
         """Take from these pairs, and move the cursor to where the next claim begins."""
         await self._learn_rooms(pairs)
@@ -280,7 +280,7 @@ class _Level:
         if not is_all and (next_one == 0 or places >= sum(pair.weight for pair in pairs)):
             next_one, next_used = 0, 0  # those behind them are next
         at = pairs[next_one] if next_used else pairs[next_one - 1]
-        self.turns.cursors[self.priority] = Cursor(at.lane, at.queue, next_used)
+        self.turns.cursors[self.priority] = WalkCursor(at.lane, at.queue, next_used)
         taken: list[Row] = []
         for number in count(1):
             asked = await self._ask(pairs, quotas)
@@ -364,7 +364,7 @@ class _Level:
         for one in pair.heavy:
             saved = self.rooms[one].saved
             if saved is not None and saved.for_s > 0:
-                self.rooms[one].saved = Saved(pair.queue, 0.0, PATIENCE_S)
+                self.rooms[one].saved = SavedSlots(pair.queue, 0.0, PATIENCE_S)
                 self.served.setdefault(pair.queue, set()).add(one)
 
     async def _save_up(self) -> None:
@@ -373,7 +373,7 @@ class _Level:
             if not self._lacks_slots(pair) or self._is_new(pair):
                 continue
             if await self.walker.wait_long(self.priority, pair.lane, pair.queue, PATIENCE_S):
-                await self._save(pair.heavy, Saved(pair.queue, SAVED_S, 0.0))
+                await self._save(pair.heavy, SavedSlots(pair.queue, SAVED_S, 0.0))
 
     def _turn(self, pair: Pair) -> tuple[bool, int]:
         """The queue after that for which the slots were saved up last is the first. So each has its turn."""
@@ -401,7 +401,7 @@ class _Level:
             lacks = lacks or room.left < cost
         return lacks
 
-    async def _save(self, ids: Sequence[int], saved: Saved) -> None:
+    async def _save(self, ids: Sequence[int], saved: SavedSlots) -> None:
         await self.walker.save_slots(ids, saved)
         for one in ids:
             self.rooms[one].saved = saved
@@ -422,7 +422,7 @@ class _Level:
             if row[8]:
                 self.adaptive.add(row[0])
             if row[9] is not None:
-                room.saved = Saved(*row[9:])
+                room.saved = SavedSlots(*row[9:])
             if room.left <= 0:
                 self.turns.is_full = True
             if room.again_at is not None and room.left <= 0:
@@ -474,7 +474,7 @@ def shares(weights: Sequence[int], places: int, used: int) -> tuple[list[int], i
     return quotas, at, used
 
 
-def ring(lanes: Sequence[int], cursor: Cursor | None) -> list[Segment]:
+def ring(lanes: Sequence[int], cursor: WalkCursor | None) -> list[Segment]:
     """Return the way of a walk: from the cursor through all lanes, and round to the cursor again."""
     if cursor is None:
         return [Segment(lane, FIRST, LAST) for lane in lanes]
@@ -491,5 +491,5 @@ def _may_have_more(asked: tuple[int, list[Row]] | None) -> bool:
     return asked is None or len(asked[1]) == asked[0]
 
 
-def _is_at(pair: Pair, cursor: Cursor) -> bool:
+def _is_at(pair: Pair, cursor: WalkCursor) -> bool:
     return pair.place == (cursor.lane, cursor.queue)

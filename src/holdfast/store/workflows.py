@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from holdfast.model import Declaration
 from holdfast.namespaces import parted
 from holdfast.store.answers import Rival
-from holdfast.store.database import Part, Processes, Session, look, transaction
+from holdfast.store.database import Noun, Processes, Session, look, transaction
 from holdfast.store.origins import Offers, demand_names
 from holdfast.store.verbs import Verb
 
@@ -19,7 +19,7 @@ NOTED_EVERY_S = 3600.0
 """How often the store notes at most that something was declared again. So processes that come and go write nothing."""
 
 
-class Workflows(Part):
+class Workflows(Noun):
     @look
     async def declared(self, session: Session, run_id: str) -> Declaration | None:
         """Return what code declares about the workflow of an open run. None if nobody declared it, or the run has

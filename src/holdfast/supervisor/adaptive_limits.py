@@ -6,7 +6,7 @@ code has changed it since, theirs stands.
 
 from __future__ import annotations
 
-from holdfast.adaptation import LimitLook, Move, Watch, look_at
+from holdfast.adaptation import LimitChange, LimitLook, LimitWatch, look_at
 from holdfast.store.roles import SupervisorStore
 
 REPORTED_S = 5.0
@@ -21,7 +21,7 @@ WATCHED_MAX = 20_000
 class AdaptiveLimits:
     def __init__(self, store: SupervisorStore) -> None:
         self._store = store
-        self._watches: dict[int, Watch] = {}
+        self._watches: dict[int, LimitWatch] = {}
         self._epoch: int | None = None
 
     async def move(self, epoch: int) -> int:
@@ -35,7 +35,7 @@ class AdaptiveLimits:
         now = await self._store.now()
         if len(self._watches) > WATCHED_MAX:
             self._watches.clear()
-        moves: list[tuple[LimitLook, Move]] = []
+        moves: list[tuple[LimitLook, LimitChange]] = []
         for row in rows:
             self._watches[row.id], move = look_at(row, self._watches.get(row.id), now)
             if move is not None:

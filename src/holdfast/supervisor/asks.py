@@ -20,7 +20,7 @@ BATCH_MAX = 200
 """How many asks one pass of the leader looks at."""
 
 
-class Asking:
+class AskKeeper:
     def __init__(self, store: LeaderAsks) -> None:
         self._store = store
         self.next_at: float | None = None
@@ -35,7 +35,7 @@ class Asking:
         return ended
 
 
-class Linking(Protocol):
+class LinkStore(Protocol):
     """What is needed to make links."""
 
     @property
@@ -47,7 +47,7 @@ class Linking(Protocol):
     async def now(self) -> float: ...
 
 
-async def link_path(store: Linking, row: AskRow, whom: tuple[str, str | None], secret: bytes) -> str:
+async def link_path(store: LinkStore, row: AskRow, whom: tuple[str, str | None], secret: bytes) -> str:
     """Return the path of the page by which a person can answer, by name or as a member of a team. `secret` becomes the first
     key, if there is none."""
     keys = await store.signing_keys.certain_keys(secret)
@@ -60,7 +60,7 @@ async def link_path(store: Linking, row: AskRow, whom: tuple[str, str | None], s
 class Letters:
     """Writes what people get: the question, and a link to answer it. It stands in no row and in no log."""
 
-    def __init__(self, store: Linking, environment: Environment) -> None:
+    def __init__(self, store: LinkStore, environment: Environment) -> None:
         self._store, self._environment = store, environment
 
     async def of(self, alert: Alert, public_url: str | None) -> str | None:

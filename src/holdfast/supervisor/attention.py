@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.model import Alert, AlertKind, AskPerson, AskRow, Breaker, BreakerState, Poison, RunRow
 from holdfast.questions import answers, is_late, to_notify
-from holdfast.supervisor.backlog import Waiting
+from holdfast.supervisor.backlog import BacklogItem
 from holdfast.supervisor.health import NodeHealth, NodeState
 from holdfast.supervisor.moves import Move, answer_move, gate_move
 from holdfast.supervisor.phrases import ago, command, counted, parsed, place, reason, remark
@@ -63,7 +63,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     moves: list[Move] = []
 
 
-class Rest(msgspec.Struct, frozen=True):
+class LeftOut(msgspec.Struct, frozen=True):
     kind: AttentionKind
     count: int
 
@@ -73,10 +73,10 @@ def in_order(found: Iterable[Attention]) -> list[Attention]:
     return sorted(found, key=lambda one: (ORDER.index(one.kind), one.since, one.id))
 
 
-def rest(found: Sequence[Attention], limit: int) -> list[Rest]:
+def rest(found: Sequence[Attention], limit: int) -> list[LeftOut]:
     """Return how many of each kind are left out."""
     counts = Counter(one.kind for one in found[limit:])
-    return [Rest(kind, counts[kind]) for kind in ORDER if counts[kind]]
+    return [LeftOut(kind, counts[kind]) for kind in ORDER if counts[kind]]
 
 
 def headline(found: Sequence[Attention]) -> str:
@@ -150,7 +150,7 @@ def poison(one: Poison, now: float) -> Attention:
     )
 
 
-def hopeless(one: Waiting, now: float) -> Attention:
+def hopeless(one: BacklogItem, now: float) -> Attention:
     needs = f" with {', '.join(one.needs)}" if one.needs else ""
     noun, who = ("step", "agent") if one.kind == "step" else ("run", "scheduler")
     return Attention(

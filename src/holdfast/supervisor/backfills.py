@@ -13,7 +13,7 @@ from holdfast.times.plan import read_plan
 KNOWN_MAX = 100
 
 
-class Backfilling:
+class BackfillKeeper:
     def __init__(self, store: LeaderSchedules) -> None:
         self._store = store
         self._times: dict[tuple[str, str], list[float]] = {}

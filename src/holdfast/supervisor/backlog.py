@@ -15,7 +15,7 @@ from holdfast.supervisor.phrases import command
 from holdfast.supervisor.why import gate_in_short
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class BacklogItem(msgspec.Struct, frozen=True, kw_only=True):
     """Steps or runs that wait for the same capability."""
 
     kind: Literal["step", "workflow"]
@@ -39,7 +39,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         return not self.able and not self.parked
 
 
-class Offering:
+class Capabilities:
     """What live nodes can do."""
 
     def __init__(self, nodes: Sequence[NodeRow], now: float) -> None:
@@ -73,10 +73,10 @@ def backlog(
     lanes: Sequence[Lane],
     steps: Mapping[int, Backlog],
     codes: Mapping[tuple[str, str], Backlog],
-    offering: Offering,
+    offering: Capabilities,
     holds: Sequence[Hold],
     breakers: Sequence[Breaker],
-) -> list[Waiting]:
+) -> list[BacklogItem]:
     """Return what waits: first what nobody can do, then what somebody can, then what is behind a gate; the oldest first."""
     found = []
     for lane in lanes:
@@ -86,7 +86,7 @@ def backlog(
         gate = _gate(lane.name, lane.depends, holds, breakers)
         able = offering.able("agent", "steps", lane.name, lane.needs)
         found.append(
-            Waiting(
+            BacklogItem(
                 kind="step",
                 name=lane.name,
                 needs=list(lane.needs),
@@ -107,7 +107,7 @@ def backlog(
         held = next((one for one in holds if _covers_run(one, workflow)), None)
         able = offering.able("scheduler", "workflows", name)
         found.append(
-            Waiting(
+            BacklogItem(
                 kind="workflow",
                 name=name,
                 ready=waits.ready,

@@ -74,7 +74,7 @@ class Allowance:
         return True
 
 
-class Hedging:
+class HedgeKeeper:
     def __init__(self, store: SupervisorStore, environment: Environment, config: Config) -> None:
         self._store, self._environment, self._config = store, environment, config
         self._allowances: dict[str, Allowance] = {}

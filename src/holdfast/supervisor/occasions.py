@@ -22,7 +22,7 @@ BATCH_MAX = 200
 BATCHES_MAX = 4
 
 
-class Collecting:
+class OccasionKeeper:
     def __init__(self, store: SupervisorStore) -> None:
         self._store = store
         self.next_at: float | None = None

@@ -24,7 +24,7 @@ from holdfast.errors import StoreError
 from holdfast.model import Alert, AlertKind, Level
 from holdfast.questions import notified
 from holdfast.store.alerts import ALERTS, OutboxAlerts
-from holdfast.store.answers import Route, Sending
+from holdfast.store.answers import AlertRoute, DueDelivery
 from holdfast.supervisor.alerts import COUNTED, in_words
 from holdfast.supervisor.asks import Letters
 from holdfast.supervisor.channels import Channel, Notice, NotSent
@@ -45,21 +45,21 @@ def route(
     now: float,
     stale_s: float,
     new_id: Callable[[], str],
-) -> Route:
+) -> AlertRoute:
     """Return through which channels to send an alert: that it was raised (if `routed` is 0), or that it was cleared."""
     if routed == 0:
         passed = alert.cleared_at is not None and alert.kind not in COUNTED
         if passed or alert.last_at < now - stale_s:
-            return Route(alert.id, RAISED, 2)
+            return AlertRoute(alert.id, RAISED, 2)
         event = RAISED
     else:
         # People want to know that a state is over, or how often an event happened. That a single event is over is no
         # news.
         if alert.kind in COUNTED and alert.times == 1:
-            return Route(alert.id, CLEARED, 2)
+            return AlertRoute(alert.id, CLEARED, 2)
         event = CLEARED
     deliveries = [(new_id(), channel.name) for channel in channels if _wants(channel, alert)]
-    return Route(alert.id, event, 1 if event == RAISED else 2, deliveries)
+    return AlertRoute(alert.id, event, 1 if event == RAISED else 2, deliveries)
 
 
 def _wants(channel: Channel, alert: Alert) -> bool:
@@ -148,7 +148,7 @@ class Outbox:
         except StoreError as error:
             log.warning("channel %s: %s", channel.name, error)
 
-    async def _send(self, epoch: int, channel: Channel, one: Sending) -> None:
+    async def _send(self, epoch: int, channel: Channel, one: DueDelivery) -> None:
         notice = notice_of(one.id, one.event, one.alert)
         if one.alert.kind == AlertKind.ASK and channel.people and self._letters is not None:
             words = await self._letters.of(one.alert, channel.public_url)

@@ -32,7 +32,7 @@ def keeps_s(config: Config) -> dict[str, float]:
     return found
 
 
-class Pruning:
+class RunPruner:
     def __init__(self, store: Retention, environment: Environment, config: Config) -> None:
         self._store, self._environment, self._config = store, environment, config
         self._keeps_s = keeps_s(config)
@@ -74,7 +74,7 @@ class Pruning:
         return removed
 
 
-class Forgetting:
+class RowPruner:
     """Removes old rows that belong to no run: nodes that left, journal entries about no run, the audit, acts on many
     runs that ended long ago, workflows and schedules that no code has any more, and what became of times of schedules, occasions, and events."""
 

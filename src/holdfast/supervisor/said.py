@@ -18,7 +18,7 @@ _KINDS = frozenset({"step", "run", "agent", "breaker", "hold", "error", "duratio
 _EDGE, _BETWEEN = "\0", "\1"
 
 
-class Part(msgspec.Struct, omit_defaults=True):
+class SentencePart(msgspec.Struct, omit_defaults=True):
     """A part of a sentence."""
 
     kind: PartKind
@@ -37,16 +37,16 @@ def _clean(text: str) -> str:
     return text.replace(_EDGE, "").replace(_BETWEEN, "")
 
 
-def parts(sentence: str) -> list[Part]:
+def parts(sentence: str) -> list[SentencePart]:
     """Return the parts of a sentence. Their texts joined are the sentence."""
-    found: list[Part] = []
+    found: list[SentencePart] = []
     for number, piece in enumerate(sentence.split(_EDGE)):
         kind, between, rest = piece.partition(_BETWEEN)
         ref, again, text = rest.partition(_BETWEEN)
         if number % 2 and between and again and kind in _KINDS:
-            found.append(Part(kind, text, ref))  # type: ignore[arg-type]  # it is one of them
+            found.append(SentencePart(kind, text, ref))  # type: ignore[arg-type]  # it is one of them
         elif piece:
-            found.append(Part("text", piece))
+            found.append(SentencePart("text", piece))
     return found
 
 

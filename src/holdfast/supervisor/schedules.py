@@ -14,7 +14,7 @@ from holdfast.config import Config
 from holdfast.model import AlertKind, Level, NewAlert, ScheduleRow, ScheduleState
 from holdfast.store.roles import SupervisorStore
 from holdfast.store.schedules import DeclaredSet, SeenSchedule, alert_key, is_changed
-from holdfast.supervisor.backfills import Backfilling
+from holdfast.supervisor.backfills import BackfillKeeper
 from holdfast.times import TZDATA
 from holdfast.times.decision import Decision, decide, scheduled
 from holdfast.times.plan import Plan, read_plan
@@ -28,12 +28,12 @@ BATCHES_MAX = 4
 ALERTS_MAX = 500
 
 
-class Scheduling:
+class ScheduleKeeper:
     def __init__(self, store: SupervisorStore, config: Config) -> None:
         self._store, self._config = store, config
         self._after = ""
         self._epoch: int | None = None
-        self._backfilling = Backfilling(store.schedules)
+        self._backfilling = BackfillKeeper(store.schedules)
         self.next_at: float | None = None
         """When the next schedule is due, by the store's clock. None if none is."""
         self._used = True

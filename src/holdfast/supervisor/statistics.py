@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.lifecycle import WENT_WRONG
 from holdfast.model import RunState
-from holdfast.store.overview import Ended
+from holdfast.store.overview import RunEnd
 
 K = TypeVar("K")
 
@@ -47,7 +47,7 @@ class OfVersion(msgspec.Struct):
     took: Took | None
 
 
-def took(runs: Iterable[Ended]) -> Took | None:
+def took(runs: Iterable[RunEnd]) -> Took | None:
     """Return how long runs that succeeded took. None if none did."""
     known = sorted(
         max(0.0, run.finished_at - run.created_at) for run in runs if run.state == RunState.SUCCEEDED
@@ -60,16 +60,16 @@ def took(runs: Iterable[Ended]) -> Took | None:
     return Took(half, most, slowest)
 
 
-def counts(runs: Iterable[Ended]) -> dict[str, int]:
+def counts(runs: Iterable[RunEnd]) -> dict[str, int]:
     found: dict[str, int] = {}
     for run in runs:
         found[run.state] = found.get(run.state, 0) + 1
     return found
 
 
-def slices(runs: Sequence[Ended], begun: float, window_s: float, slice_s: float) -> list[Slice]:
+def slices(runs: Sequence[RunEnd], begun: float, window_s: float, slice_s: float) -> list[Slice]:
     """Return the runs by the slice of the window in which each ended. Slices without a run are there, too."""
-    parts: list[list[Ended]] = [[] for _ in range(max(1, round(window_s / slice_s)))]
+    parts: list[list[RunEnd]] = [[] for _ in range(max(1, round(window_s / slice_s)))]
     for run in runs:
         number = int((run.finished_at - begun) / slice_s)
         if 0 <= number < len(parts):
@@ -77,7 +77,7 @@ def slices(runs: Sequence[Ended], begun: float, window_s: float, slice_s: float)
     return [Slice(number * slice_s, counts(part), took(part)) for number, part in enumerate(parts)]
 
 
-def by_workflow(runs: Iterable[Ended]) -> list[OfWorkflow]:
+def by_workflow(runs: Iterable[RunEnd]) -> list[OfWorkflow]:
     """Return the workflows, those that fail most first, then by name."""
     found = [
         OfWorkflow(name, counts(part), success(part), took(part))
@@ -86,7 +86,7 @@ def by_workflow(runs: Iterable[Ended]) -> list[OfWorkflow]:
     return sorted(found, key=lambda one: (one.success, one.workflow))
 
 
-def by_version(runs: Iterable[Ended]) -> list[OfVersion]:
+def by_version(runs: Iterable[RunEnd]) -> list[OfVersion]:
     """Return the versions of each workflow, those that fail most first, then by name."""
     found = [
         OfVersion(name, version, counts(part), success(part), took(part))
@@ -95,14 +95,14 @@ def by_version(runs: Iterable[Ended]) -> list[OfVersion]:
     return sorted(found, key=lambda one: (one.success, one.workflow, one.version))
 
 
-def _by(runs: Iterable[Ended], key: Callable[[Ended], K]) -> dict[K, list[Ended]]:
-    parts: dict[K, list[Ended]] = {}
+def _by(runs: Iterable[RunEnd], key: Callable[[RunEnd], K]) -> dict[K, list[RunEnd]]:
+    parts: dict[K, list[RunEnd]] = {}
     for run in runs:
         parts.setdefault(key(run), []).append(run)
     return parts
 
 
-def success(runs: Iterable[Ended]) -> float:
+def success(runs: Iterable[RunEnd]) -> float:
     """Return the share that succeeded of what succeeded or went wrong."""
     ended = counts(runs)
     good, bad = ended.get("succeeded", 0), sum(ended.get(str(state), 0) for state in WENT_WRONG)

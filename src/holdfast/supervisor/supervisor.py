@@ -17,19 +17,19 @@ from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.acts import ActKeeper
 from holdfast.supervisor.adaptive_limits import AdaptiveLimits
 from holdfast.supervisor.alerts import log_alerts, raise_failures, raise_succession, watch_backlog
-from holdfast.supervisor.asks import Asking
+from holdfast.supervisor.asks import AskKeeper
 from holdfast.supervisor.breakers import alert_on_breakers, update_breakers
 from holdfast.supervisor.callbacks import CallbackKeeper
 from holdfast.supervisor.events import EventKeeper
-from holdfast.supervisor.hedge import Hedging
+from holdfast.supervisor.hedge import HedgeKeeper
 from holdfast.supervisor.lateness import Explain, Lateness, unexplained
 from holdfast.supervisor.leadership import Leadership
-from holdfast.supervisor.occasions import Collecting
+from holdfast.supervisor.occasions import OccasionKeeper
 from holdfast.supervisor.pools import watch_pools
 from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import end_overdue, reclaim_lost
-from holdfast.supervisor.retention import Forgetting, Pruning
-from holdfast.supervisor.schedules import Scheduling
+from holdfast.supervisor.retention import RowPruner, RunPruner
+from holdfast.supervisor.schedules import ScheduleKeeper
 from holdfast.supervisor.stragglers import Stragglers
 
 
@@ -53,14 +53,14 @@ class Supervisor:
         self._leadership = Leadership(store.leader, node, environment, config)
         self._tidied_at = 0.0
         self._watched_at = 0.0
-        self._pruning = Pruning(store.retention, environment, config)
-        self._forgetting = Forgetting(store.retention, config)
-        self._hedging = Hedging(store, environment, config)
+        self._run_pruner = RunPruner(store.retention, environment, config)
+        self._row_pruner = RowPruner(store.retention, config)
+        self._hedges = HedgeKeeper(store, environment, config)
         self._stragglers = Stragglers(store, environment, config)
-        self._scheduling = Scheduling(store, config)
+        self._schedules = ScheduleKeeper(store, config)
         self._events = EventKeeper(store, config)
-        self._collecting = Collecting(store)
-        self._asking = Asking(store.asks)
+        self._occasions = OccasionKeeper(store)
+        self._asks = AskKeeper(store.asks)
         self._callbacks = CallbackKeeper(store)
         self._lateness = Lateness(store, config, explain)
         self._limits = AdaptiveLimits(store)
@@ -82,7 +82,7 @@ class Supervisor:
         node does not lead."""
         if self.epoch is None:
             return None
-        duties = (self._scheduling, self._collecting, self._asking, self._callbacks, self._lateness)
+        duties = (self._schedules, self._occasions, self._asks, self._callbacks, self._lateness)
         due = [duty.next_at for duty in duties if duty.next_at is not None]
         return min(due, default=None)
 
@@ -104,8 +104,8 @@ class Supervisor:
         if at - self._tidied_at > config.leader_lease_s:
             self._tidied_at = at
             remedied += await self._tidy(epoch, at, duties)
-        elif self._pruning.walking:
-            await self._pruning.prune(epoch, await self._store.now())
+        elif self._run_pruner.walking:
+            await self._run_pruner.prune(epoch, await self._store.now())
         if at - self._watched_at > config.watch_s:
             self._watched_at = at
             remedied += await self._watch(epoch, duties)
@@ -118,20 +118,20 @@ class Supervisor:
             remedied += await end_overdue(store.leader, epoch, self._environment, self._config)
         if duties.breakers and await update_breakers(store, epoch, self._config):
             self.breakers_changed = self._look_at_breakers = True
-        return remedied + await self._hedging.hedge(epoch, twins=bool(duties.twins))
+        return remedied + await self._hedges.hedge(epoch, twins=bool(duties.twins))
 
     async def _keep_time(self, epoch: int, duties: Duties) -> int:
         """At every pass: do what is due. Return how many runs were started and steps ended."""
         started = 0
         times = [at for at in (duties.part_at, duties.occasion_at) if at is not None]
-        self._scheduling.next_at, self._collecting.next_at = duties.schedule_at, min(times, default=None)
-        self._asking.next_at, self._callbacks.next_at = duties.ask_at, duties.callback_at
-        if duties.fires or duties.is_due(duties.schedule_at) or self._scheduling.is_new(epoch):
-            started += await self._scheduling.fire(epoch)
-        if duties.is_due(self._collecting.next_at):
-            started += await self._collecting.mind(epoch)
+        self._schedules.next_at, self._occasions.next_at = duties.schedule_at, min(times, default=None)
+        self._asks.next_at, self._callbacks.next_at = duties.ask_at, duties.callback_at
+        if duties.fires or duties.is_due(duties.schedule_at) or self._schedules.is_new(epoch):
+            started += await self._schedules.fire(epoch)
+        if duties.is_due(self._occasions.next_at):
+            started += await self._occasions.mind(epoch)
         if duties.is_due(duties.ask_at):
-            started += await self._asking.mind(epoch)
+            started += await self._asks.mind(epoch)
         if duties.is_due(duties.callback_at):
             started += await self._callbacks.expire(epoch)
         await self._lateness.mind(epoch)
@@ -149,16 +149,16 @@ class Supervisor:
         await self._lateness.watch(epoch, kinds, promises=bool(duties.promises))
         await watch_pools(store, epoch, config, kinds)
         if duties.declared:
-            await self._scheduling.reconcile(epoch)
+            await self._schedules.reconcile(epoch)
             await self._events.reconcile(epoch)
-            closed += await self._collecting.reconcile(epoch)
+            closed += await self._occasions.reconcile(epoch)
         if duties.waits:
             closed += await self._events.look_again()
         if at - self._reviewed_at > config.prune_every_s:
             self._reviewed_at = at
-            await self._scheduling.watch(epoch, now)
-        await self._pruning.prune(epoch, now)
-        await self._forgetting.forget(epoch, at, now)
+            await self._schedules.watch(epoch, now)
+        await self._run_pruner.prune(epoch, now)
+        await self._row_pruner.forget(epoch, at, now)
         return closed
 
     async def _watch(self, epoch: int, duties: Duties) -> int:

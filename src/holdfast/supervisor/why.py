@@ -45,7 +45,7 @@ from holdfast.supervisor.facts import Facts
 from holdfast.supervisor.outlook import Outlook
 from holdfast.supervisor.phrases import counted, lower, quoted, remark
 from holdfast.supervisor.said import (
-    Part,
+    SentencePart,
     ago,
     command,
     parsed,
@@ -63,7 +63,7 @@ class Why(msgspec.Struct, frozen=True):
     """Why a run is where it is: a sentence or two, whose parts say what they are."""
 
     text: str
-    parts: list[Part]
+    parts: list[SentencePart]
     state: str
     """The state that it is about, as commands name it: of the run, or of the step that it waits for."""
 

@@ -72,7 +72,7 @@ class NodeView(Protocol):
     def trouble(self, message: str) -> None: ...
 
 
-class Logged:
+class LogView:
     """Writes log lines to standard error: as text, or as JSON if `is_json`. With --json it writes events and log records
     to `stdout`, as one JSON object a line."""
 
@@ -130,7 +130,7 @@ def view_for(stdout: TextIO | None, node: Node, *, log_format: str | None = None
     """Return the view for those who look: a script that reads `stdout`, a log, or people at a terminal. `node` returns
     the id of the node that is viewed."""
     if stdout is not None or log_format is not None or not sys.stderr.isatty():
-        return Logged(stdout, node, is_json=log_format == "json")
+        return LogView(stdout, node, is_json=log_format == "json")
     from holdfast.terminal.status_line import StatusLine  # noqa: PLC0415  loads rich
 
     return StatusLine(output.screen(to_errors=True))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Answered, Attempt, JournalEntry, RunRow, RunState, SignalRow, StepRow, Twin
+from holdfast.model import Attempt, JournalEntry, RunRow, RunState, SignalRow, StepRow, Twin, UpdateAnswer
 from holdfast.terminal.lines import json_document, print_words
 from holdfast.terminal.wording import BROKEN, COLOURS, GLYPHS, json_text, plain_object, plain_value, progress
 
@@ -239,7 +239,7 @@ def signal_object(signal: SignalRow) -> Object:
 
 def update_object(update: SignalRow) -> Object:
     reply = None if update.reply is None else update.reply.decode()
-    returned = update.answer == Answered.RETURNED
+    returned = update.answer == UpdateAnswer.RETURNED
     return {
         "name": update.update,
         "key": update.key,

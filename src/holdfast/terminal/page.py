@@ -11,7 +11,7 @@ from holdfast.supervisor.outlook import Outlook
 from holdfast.terminal import output, wording
 
 
-class Page(NamedTuple):
+class RunPage(NamedTuple):
     view: RunRows
     signals: list[SignalRow]
     children: list[RunRow]
@@ -25,7 +25,7 @@ class Page(NamedTuple):
     """How many lines each step has logged that are kept. 0 is the workflow's own code."""
 
 
-def page_object(page: Page) -> output.Object:
+def page_object(page: RunPage) -> output.Object:
     run, attempts = page.view.run, wording.attempts_of(page.view.attempts)
     return output.run_object(run) | {
         "input": wording.plain_value(run.input),

@@ -13,7 +13,7 @@ from holdfast.lateness import due_words
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, DEADLINE, OCCASION_TAGS, RunRow, RunState, StepKind
 from holdfast.terminal import output, wording
-from holdfast.terminal.page import Page
+from holdfast.terminal.page import RunPage
 from holdfast.terminal.screen import Screen, Text, payload, styled_state
 from holdfast.terminal.timeline import timeline
 from holdfast.workflow.pages import shown_as
@@ -23,7 +23,7 @@ OTHERS_SHOWN = 20
 Rows = list[tuple[str, ...]]
 
 
-def print_page(page: Page, limit: int) -> None:
+def print_page(page: RunPage, limit: int) -> None:
     run, screen = page.view.run, output.screen()
     short = run.workflow.rsplit(".", 1)[-1]
     screen.print(Text.assemble(styled_state(run.state), "  ", (short, "bold"), "  ", run.id, overflow="fold"))
@@ -66,7 +66,7 @@ def print_page(page: Page, limit: int) -> None:
             _print_rows(screen, rows)
 
 
-def _facts(page: Page) -> Table:
+def _facts(page: RunPage) -> Table:
     run = page.view.run
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bright_black", no_wrap=True)
@@ -137,7 +137,7 @@ def _traced(raw: str) -> Text:
     return found
 
 
-def _signals(page: Page) -> Rows:
+def _signals(page: RunPage) -> Rows:
     rows: Rows = []
     for signal in page.signals:
         if signal.name.startswith("$") and signal.name != CANCEL:
@@ -150,7 +150,7 @@ def _signals(page: Page) -> Rows:
     return rows
 
 
-def _updates(page: Page) -> Rows:
+def _updates(page: RunPage) -> Rows:
     return [
         (
             output.local_time(row.sent_at),
@@ -187,7 +187,7 @@ def _runs(runs: list[RunRow]) -> Rows:
     ]
 
 
-def _journal(page: Page) -> Rows:
+def _journal(page: RunPage) -> Rows:
     return [
         (
             output.local_time(entry.at),

@@ -31,7 +31,7 @@ class TimelineRow(NamedTuple):
     ended: float | None
 
 
-class Scale(NamedTuple):
+class BarScale(NamedTuple):
     """Maps the run's time to the cells of a bar."""
 
     begun: float
@@ -57,7 +57,7 @@ def timeline(
     rows = tree_rows(steps)
     longest = max((2 * row.depth + len(row.label) for row in rows), default=0)
     key_cells = min(longest, KEY_CELLS_MAX, int(width * KEY_SHARE))
-    scale = Scale(begun, max(ended, begun + 1e-3), max(10, width - key_cells - AROUND_CELLS))
+    scale = BarScale(begun, max(ended, begun + 1e-3), max(10, width - key_cells - AROUND_CELLS))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
     grid.add_column(width=key_cells, no_wrap=True, overflow="ellipsis")
@@ -107,18 +107,18 @@ def _grow(found: list[TimelineRow], depth: int, steps: Sequence[tuple[list[str],
         _grow(found, depth + 1, [(parts[1:], step) for parts, step in members])
 
 
-def _axis(scale: Scale) -> Text:
+def _axis(scale: BarScale) -> Text:
     last = wording.span(scale.ended - scale.begun)
     return Text("0 s" + last.rjust(scale.cells - 3), style="bright_black")
 
 
-def _branch(row: TimelineRow, scale: Scale, now: float) -> Text:
+def _branch(row: TimelineRow, scale: BarScale, now: float) -> Text:
     cells = [(" ", "")] * scale.cells
     _fill(cells, scale, row.begun, row.ended or now, "┈", "bright_black")
     return _text(cells)
 
 
-def bar(step: StepRow, attempts: Sequence[Attempt], scale: Scale, now: float) -> Text:
+def bar(step: StepRow, attempts: Sequence[Attempt], scale: BarScale, now: float) -> Text:
     """Return a bar that shows when the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt
     failed (✗)."""
     cells = [(" ", "")] * scale.cells
@@ -144,7 +144,7 @@ def bar(step: StepRow, attempts: Sequence[Attempt], scale: Scale, now: float) ->
 
 
 def _fill(
-    cells: list[tuple[str, str]], scale: Scale, begun: float, ended: float, character: str, style: str
+    cells: list[tuple[str, str]], scale: BarScale, begun: float, ended: float, character: str, style: str
 ) -> None:
     for at in range(scale.cell(begun), scale.cell(ended) + 1):
         cells[at] = (character, style)

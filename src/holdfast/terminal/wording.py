@@ -19,7 +19,6 @@ from holdfast.model import (
     EVENT_PREFIX,
     SCHEDULE_TAG,
     UNDO_PREFIX,
-    Answered,
     RunRow,
     RunState,
     SignalRow,
@@ -27,6 +26,7 @@ from holdfast.model import (
     StepRow,
     StepState,
     TwinState,
+    UpdateAnswer,
     undone_key,
 )
 from holdfast.step_words import BROKEN as BROKEN  # noqa: PLC0414  the commands find it here
@@ -113,7 +113,7 @@ def answer_words(update: SignalRow) -> str:
     if update.answer is None:
         return "no answer yet" if update.delivered_seq is not None else "not delivered yet"
     reply = masked_json(update.reply or b"").decode(errors="backslashreplace")
-    words = reply if update.answer == Answered.RETURNED else describe_error(reply)
+    words = reply if update.answer == UpdateAnswer.RETURNED else describe_error(reply)
     return f"{update.answer}: {words}"
 
 

@@ -27,7 +27,7 @@ from holdfast.testing.interpreters import NotReplayed, ReplayResult
 from holdfast.testing.judge import (
     OPEN,
     RUN_ID,
-    Counting,
+    CountRules,
     Execution,
     RunOutcomes,
     by_effect,
@@ -37,7 +37,7 @@ from holdfast.testing.judge import (
     shown,
 )
 from holdfast.testing.parts import Part, named
-from holdfast.testing.points import Mark, Points, State, is_same
+from holdfast.testing.points import BoundaryState, Points, State, is_same
 from holdfast.testing.replays import History, differs
 from holdfast.testing.report import REPLAYED, Boundary, Finding, Report, Untried
 from holdfast.testing.stage import Stage, StageAttempt
@@ -61,7 +61,7 @@ class NotEnded(RunError):
     """A run waits for something that the test did not give it."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class CrashSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What counts as an effect, and how much is tried."""
 
     seed: int = 0
@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     and must find the same."""
 
 
-class Words(NamedTuple):
+class Advice(NamedTuple):
     """Phrases that advise a person what to do next, in a test or at the command line."""
 
     option: Callable[[str, Sequence[str]], str]
@@ -111,7 +111,7 @@ class Words(NamedTuple):
     changed in its own process."""
 
 
-IN_A_TEST = Words(
+IN_A_TEST = Advice(
     lambda option, names: f"sim.using({option}=[{', '.join(names)}])",
     "`sim.will_send(signal, value)` sends every run a signal",
     "`sim.will_call(update, value)` calls every run",
@@ -156,17 +156,17 @@ class Explorer:
         workflow: Workflow[Any, Any],
         raw: bytes,
         *,
-        settings: Settings,
+        settings: CrashSettings,
         stand_ins: Mapping[str, StandIn],
         signals: Sequence[tuple[str, bytes]],
         replay: str = "",
-        words: Words = IN_A_TEST,
+        words: Advice = IN_A_TEST,
     ) -> None:
         self.words = words
         self.workflow, self.raw, self.settings = workflow.using(id=RUN_ID), raw, settings
         self.stand_ins, self.signals = dict(stand_ins), signals
         self.report = Report(workflow.name, replay)
-        self._counting = Counting(settings.trust_keys, settings.idempotent, settings.final, words.option)
+        self._counting = CountRules(settings.trust_keys, settings.idempotent, settings.final, words.option)
         self._number = 0
         self._left = 0
         self._phase = ""
@@ -350,7 +350,7 @@ class Explorer:
         plays: dict[str, Play],
         executions: list[Execution],
         past: Past | None = None,
-        begun: Mark | None = None,
+        begun: BoundaryState | None = None,
     ) -> RunOutcomes:
         async def perform(attempt: StageAttempt) -> Any:
             return await self._perform(attempt, variant, points, plays, executions, stage)
@@ -358,7 +358,7 @@ class Explorer:
         opened, sent = (0, 0) if begun is None else (begun.opened, begun.sent)
         stage = Stage(self.settings.seed, perform, faults=points, past=past, opened=opened)
         points.clock = lambda: stage.loop.now
-        points.mark = lambda: Mark(
+        points.mark = lambda: BoundaryState(
             tuple(stage.world.alive),
             stage.opened,
             sent,

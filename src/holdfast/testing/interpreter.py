@@ -72,20 +72,22 @@ class Difference(msgspec.Struct):
     """True if nothing was changed for this replay, except that it ran in another interpreter."""
 
 
-class Reply(msgspec.Struct):
+class ReplayReply(msgspec.Struct):
     differences: list[Difference] = []
     trouble: str = ""
     """Why nothing was replayed."""
 
 
-def answer(request: ReplayRequest) -> Reply:
+def answer(request: ReplayRequest) -> ReplayReply:
     """Load the code, replay until something differs, and return the difference."""
     sys.path[:] = [*request.path, *(entry for entry in sys.path if entry not in request.path)]
     for module in request.modules:
         try:
             _load(module)
         except BaseException as error:  # noqa: BLE001  the answer reports it, even a SystemExit
-            return Reply(trouble=f"{module.file} cannot be imported there: {type(error).__name__}: {error}")
+            return ReplayReply(
+                trouble=f"{module.file} cannot be imported there: {type(error).__name__}: {error}"
+            )
     kept: list[object] = []
     for when, circumstances in _circumstances() if request.badly else _unchanged():
         kept += _scattered()
@@ -94,13 +96,13 @@ def answer(request: ReplayRequest) -> Reply:
                 try:
                     how = differs(history, registry.workflows)
                 except Unloaded as error:
-                    return Reply(
+                    return ReplayReply(
                         trouble=f"importing {request.modules[0].file} does not define {error}: "
                         "it is defined by other code, or inside a function"
                     )
                 if how:
-                    return Reply([Difference(number, when, how, seeded=not when)])
-    return Reply()
+                    return ReplayReply([Difference(number, when, how, seeded=not when)])
+    return ReplayReply()
 
 
 def _load(module: Module) -> None:
@@ -282,6 +284,6 @@ def serve(descriptor: int) -> None:
             out.flush()
 
 
-def framed(message: ReplayRequest | Reply) -> bytes:
+def framed(message: ReplayRequest | ReplayReply) -> bytes:
     raw = msgspec.msgpack.encode(message)
     return len(raw).to_bytes(4, "big") + raw

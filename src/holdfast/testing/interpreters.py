@@ -22,7 +22,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.interpreters import module_path, python
 from holdfast.testing import interpreter
-from holdfast.testing.interpreter import Difference, Module, ReplayRequest, Reply, framed
+from holdfast.testing.interpreter import Difference, Module, ReplayReply, ReplayRequest, framed
 from holdfast.testing.replays import History
 from holdfast.workflow.workflow import Workflow
 
@@ -127,7 +127,7 @@ class _Interpreter:
             self.close()
             raise
         self._asked = False
-        answer = msgspec.msgpack.decode(raw, type=Reply)
+        answer = msgspec.msgpack.decode(raw, type=ReplayReply)
         if answer.trouble:
             self.close()
             raise NotReplayed(answer.trouble)

@@ -53,7 +53,7 @@ class RunOutcomes(NamedTuple):
         return {f"{row.run_id}::{row.key}": row for one in self.histories.values() for row in one.steps}
 
 
-class Counting(NamedTuple):
+class CountRules(NamedTuple):
     """The rules for what counts as an effect."""
 
     trust_keys: bool
@@ -76,7 +76,7 @@ class Counting(NamedTuple):
 
 
 def judge(
-    ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: Counting
+    ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: CountRules
 ) -> Iterator[Finding]:
     """Yield what went wrong at this boundary. `clean` is how the same run ends when no process dies."""
     for effect, executions in by_effect(ended.executions).items():
@@ -107,7 +107,7 @@ def shown(effect: str) -> str:
     return key if run_id == RUN_ID else f"{run_id.removeprefix(f'{RUN_ID}/')}::{key}"
 
 
-def _why_twice(executions: list[Execution], counting: Counting) -> str:
+def _why_twice(executions: list[Execution], counting: CountRules) -> str:
     step = executions[0].step
     if executions[0].counted:
         return "it reported the effects itself, by sim.effect()"
@@ -123,7 +123,7 @@ def _why_twice(executions: list[Execution], counting: Counting) -> str:
 
 
 def _left_behind(
-    ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: Counting
+    ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: CountRules
 ) -> Iterator[Finding]:
     """Yield the effects that should have been undone, and were not."""
     if ended.why or ended.row.state is RunState.STUCK:

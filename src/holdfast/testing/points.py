@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from holdfast.errors import HoldfastError
 from holdfast.model import Outcome
 from holdfast.store.operations import HandBack, Hop, RetryStep, Start
-from holdfast.testing.world import Fate, Faults, Past, Process, Rows
+from holdfast.testing.world import Faults, Past, Process, Rows, WriteFate
 
 CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers", "answer_joins"})
 POINTS_MAX = 20_000
@@ -19,7 +19,7 @@ State: TypeAlias = tuple[int, int, float]
 time."""
 
 
-class Mark(NamedTuple):
+class BoundaryState(NamedTuple):
     """What an exploration needs besides the store's rows to go on from a boundary."""
 
     nodes: tuple[str, ...]
@@ -49,7 +49,7 @@ class Points(Faults):
         self.passed: list[str] = []
         self.states: list[State] = []
         """For each boundary, what a crash would leave behind. Where that is the same, all that follows is the same."""
-        self.marks: list[Mark | None] = []
+        self.marks: list[BoundaryState | None] = []
         """For each boundary, its mark. It is None after a step's own code has run, because nothing can restore what
         that did."""
         self.rows: list[Rows] = []
@@ -63,7 +63,7 @@ class Points(Faults):
         """Keys of effects that the test itself counted in this run."""
         self.keys: dict[tuple[str, int], str] = {}
         self.clock: Callable[[], float] = lambda: 0.0
-        self.mark: Callable[[], Mark | None] = lambda: None
+        self.mark: Callable[[], BoundaryState | None] = lambda: None
         self.look: Callable[[], Rows] | None = None
         """Reads the store's rows. None if they need not be kept."""
         self._commits = 0
@@ -71,7 +71,7 @@ class Points(Faults):
         self._under_way = 0
         self._last_commit = 0
 
-    def past(self, n: int) -> tuple[Past, Mark] | None:
+    def past(self, n: int) -> tuple[Past, BoundaryState] | None:
         """Return what is left when the process dies at the n-th boundary; None if that is not known."""
         (commits, _, now), mark = self.states[n - 1], self.marks[n - 1]
         return None if mark is None else (Past(self.rows[commits], now, mark.nodes), mark)
@@ -115,15 +115,15 @@ class Points(Faults):
 
     # --- between a process and the store ----------------------------------------------------------------------------------
 
-    def fate(self, process: Process, verb: str) -> Fate:
+    def fate(self, process: Process, verb: str) -> WriteFate:
         if verb not in CRASHABLE:
-            return Fate.COMMITTED
+            return WriteFate.COMMITTED
         self._last_commit = len(self.passed)
         if self.dies(f"before {_VERBS.get(verb, 'a commit')}"):
-            return Fate.DIES_BEFORE
+            return WriteFate.DIES_BEFORE
         if self.dies(f"after {_VERBS.get(verb, 'a commit')}", after=1):
-            return Fate.DIES_AFTER
-        return Fate.COMMITTED
+            return WriteFate.DIES_AFTER
+        return WriteFate.COMMITTED
 
     def committed(self, verb: str, asked: Mapping[str, Any]) -> None:
         """Name the two boundaries around this commit."""

@@ -24,7 +24,7 @@ from holdfast.logs import LogInfo
 from holdfast.model import DEADLINE, UPDATE_PREFIX, AskState, NewSignal, RunState, StepKind
 from holdfast.run import Run as Handle
 from holdfast.store.operations import Close
-from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
+from holdfast.testing.crashes import CrashSettings, Explorer, NotEnded, executing
 from holdfast.testing.parts import Part
 from holdfast.testing.report import Report
 from holdfast.testing.stage import Stage, StageAttempt
@@ -146,7 +146,7 @@ class Sim:
     """Holdfast for one test. What it does depends only on the test and the seed."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._settings = Settings(seed=seed)
+        self._settings = CrashSettings(seed=seed)
         self._stand_ins: dict[str, StandIn] = {}
         self._plays: dict[str, Play] = {}
         self._calls: dict[str, list[Call]] = {}

@@ -49,7 +49,7 @@ from holdfast.supervisor.leadership import lease_s as leader_lease_s
 from holdfast.supervisor.why import explain
 from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedDatabase, World
 from holdfast.workflow import outside
-from holdfast.workflow.here import Attempting
+from holdfast.workflow.here import CurrentAttempt
 from holdfast.workflow.step import Step as AuthoredStep
 from holdfast.workflow.workflow import Workflow
 
@@ -78,7 +78,7 @@ ABOUT_NODES = frozenset({"register", "renew", "lead", "resign", "retire", "recon
 """Writes that do not change any run."""
 
 
-class WatchedAttempt(Attempting):
+class WatchedAttempt(CurrentAttempt):
     """One attempt, which notices when the step's code reads its key."""
 
     __slots__ = ("_key", "_undoes", "reads_key")
@@ -86,7 +86,7 @@ class WatchedAttempt(Attempting):
     reads_key: bool
 
     @classmethod
-    def of(cls, at: Attempting) -> WatchedAttempt:
+    def of(cls, at: CurrentAttempt) -> WatchedAttempt:
         made = cls(
             run_id=at.run_id,
             key=at.key,

@@ -58,7 +58,7 @@ Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
 """The rows of each table."""
 
 
-class Fate(Enum):
+class WriteFate(Enum):
     """What happens to a write."""
 
     COMMITTED = "committed"
@@ -80,9 +80,9 @@ class Faults:
     async def reach(self, process: Process, verb: str, writes: bool) -> None:
         """Called before a call gets to the store. It may wait, raise StoreUnreachable (the call is lost), or kill."""
 
-    def fate(self, process: Process, verb: str) -> Fate:
+    def fate(self, process: Process, verb: str) -> WriteFate:
         """Return what happens to a write that is about to be committed."""
-        return Fate.COMMITTED
+        return WriteFate.COMMITTED
 
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
         """Called before the caller gets the answer. If it waits, the answer is out of date when it arrives."""
@@ -213,20 +213,24 @@ class SharedDatabase(SqliteDatabase):
     async def _commit(self, verb: str, asked: dict[str, Any]) -> None:
         world, process = self.world, self.process
         fate = world.faults.fate(process, verb)
-        if fate is not Fate.COMMITTED and fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):
+        if fate is not WriteFate.COMMITTED and fate in (
+            WriteFate.LOST,
+            WriteFate.FULL,
+            WriteFate.DIES_BEFORE,
+        ):
             self._roll_back()
-            if fate is Fate.DIES_BEFORE:
+            if fate is WriteFate.DIES_BEFORE:
                 world.kill(process)
                 await world.for_ever()
-            if fate is Fate.FULL:
+            if fate is WriteFate.FULL:
                 raise StoreFull(f"the disk under {self.what} is full: make room")
             raise StoreUnreachable(f"{self.what} is away")
         world.connection.execute("COMMIT")
         world.committed(process, verb, asked)
-        if fate is Fate.DIES_AFTER:
+        if fate is WriteFate.DIES_AFTER:
             world.kill(process)
             await world.for_ever()
-        if fate is Fate.UNANSWERED:
+        if fate is WriteFate.UNANSWERED:
             raise StoreUnreachable(f"{self.what} did not answer")
 
     def _roll_back(self) -> None:
@@ -310,7 +314,7 @@ class Process(Holdfast):
         return self.world.loop.create_task(coro, context=self.context.copy())
 
 
-class Gone(NamedTuple):
+class DeadProcess(NamedTuple):
     """A dead process of a world's past."""
 
     dead: bool = True
@@ -343,7 +347,7 @@ class World:
         self.random = Random(f"{seed}/world")  # noqa: S311  reproducible from the seed
         self.processes: list[Process] = []
         self.listeners: list[tuple[Process, Callable[[Bell], None]]] = []
-        self.alive: dict[str, Process | Gone] = {}
+        self.alive: dict[str, Process | DeadProcess] = {}
         self._memory = _take_memory()
         self._memory.time.world = self
         self.connection, self.clock = self._memory.connection, self._memory.clock
@@ -351,7 +355,7 @@ class World:
         self._clock_s = 0.0
         if past is not None:
             self.loop.now = past.now
-            self.alive |= dict.fromkeys(past.nodes, Gone())
+            self.alive |= dict.fromkeys(past.nodes, DeadProcess())
             _fill(self.connection, past.rows)
 
     # --- clocks -----------------------------------------------------------------------------------------------------

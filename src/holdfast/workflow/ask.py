@@ -15,7 +15,7 @@ from holdfast.codec.schema import schema_of
 from holdfast.config import DEFAULT
 from holdfast.decider.loop import leaf, running
 from holdfast.errors import DefinitionError, WorkflowError
-from holdfast.questions import PEOPLE_MAX, STARTER, Plan, Question
+from holdfast.questions import PEOPLE_MAX, STARTER, AskPlan, Question
 from holdfast.workflow import options
 from holdfast.workflow.options import Call, Seconds
 
@@ -85,7 +85,7 @@ def ask(
     `escalate` adds somebody. Nobody in `not_by` may answer; `"starter"` is the person who started the run. Raises
     TimeoutError if not enough people have answered within `timeout`.
     """
-    plan = Plan(
+    plan = AskPlan(
         options.seconds(remind, "ask: remind"),
         tuple(_added(each) for each in escalate),
         options.seconds(timeout, "ask: timeout"),

@@ -38,7 +38,7 @@ Moment = str | datetime
 """A local time in the schedule's zone, or an instant with an offset."""
 
 
-class Line(NamedTuple):
+class ScheduleLine(NamedTuple):
     """One schedule that code declares."""
 
     name: str
@@ -73,7 +73,7 @@ class Every:
             raise DefinitionError(f"{place}: a schedule in code starts runs in the namespace of its node")
         workflow.demand_at_once("a schedule says when its runs begin")
         name = schedule_name(self.name or workflow.label, place)
-        line = Line(name, self.plan, workflow, args, kwargs, line_module(frame), place, frame.f_code)
+        line = ScheduleLine(name, self.plan, workflow, args, kwargs, line_module(frame), place, frame.f_code)
         try:
             line.new("")
         except DefinitionError:

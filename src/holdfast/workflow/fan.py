@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from holdfast.decider.loop import RunLoop, running
 from holdfast.errors import DefinitionError, InvalidInput
-from holdfast.workflow.pages import PAGE_BYTES, PAGES_AT_ONCE, Counted, page_bytes, page_code
+from holdfast.workflow.pages import PAGE_BYTES, PAGES_AT_ONCE, PageOutcome, page_bytes, page_code
 
 if TYPE_CHECKING:
     from holdfast.workflow.step import Step
@@ -108,7 +108,7 @@ class _Pages:
         self._items = 0
 
     async def play(self, count: int | None) -> Any:
-        under_way: dict[asyncio.Task[Counted], int] = {}
+        under_way: dict[asyncio.Task[PageOutcome], int] = {}
         results: list[list[Any]] = []
         done, failures, exhausted = 0, self._failures, False
         try:
@@ -217,7 +217,7 @@ async def _poured(mapped: Mapped, results: list[Any], into: Step[Any, Any]) -> T
 
 async def page(
     mapped: Mapped, calls: Sequence[Any], *, limit: int, allowed: int | None, into: Any
-) -> Counted:
+) -> PageOutcome:
     """Make the calls of one page. This is the code of a page's run."""
     shape = mapped.shape
 
@@ -230,8 +230,8 @@ async def page(
     if into is not None:
         tally = await _poured(mapped, results, into)
         last = next((one for one in reversed(results) if isinstance(one, Exception)), None)
-        return Counted.of_tally(tally.done, tally.failed, last)
-    return Counted.of_results(shape, results)
+        return PageOutcome.of_tally(tally.done, tally.failed, last)
+    return PageOutcome.of_results(shape, results)
 
 
 async def flat(mapped: Any, calls: Sequence[tuple[Any, ...]], *, limit: int, tolerate: float) -> list[Any]:

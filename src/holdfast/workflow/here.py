@@ -29,12 +29,12 @@ class LogKeeper(Protocol):
     level: int
     """What is logged below this level is not kept."""
 
-    def keep(self, at: Attempting, record: logging.LogRecord) -> None: ...
-    def keep_line(self, at: Attempting, line: LogLine) -> None:
+    def keep(self, at: CurrentAttempt, record: logging.LogRecord) -> None: ...
+    def keep_line(self, at: CurrentAttempt, line: LogLine) -> None:
         """Keep a line that another process has logged or printed. Its time is now."""
 
 
-class Attempting:
+class CurrentAttempt:
     """One attempt of a step. The agent sets it in `here_var` around the step's code."""
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Attempting:
         return self.key
 
     @property
-    def outermost(self) -> Attempting:
+    def outermost(self) -> CurrentAttempt:
         """The attempt that an agent executes, if this is a part of it."""
         return self
 
@@ -105,14 +105,14 @@ class Attempting:
         return f"{self.key}/{label}" if k == 1 else f"{self.key}/{label}#{k}"
 
 
-class InnerAttempting(Attempting):
+class InnerAttempt(CurrentAttempt):
     """A step that the code of another step calls. It is a part of the outer step: there is no row for it, it is not
     retried by itself, and its checkpoints are not kept. It has a key of its own, because two such calls are two
     effects."""
 
     __slots__ = ("_outer",)
 
-    def __init__(self, outer: Attempting, step: str, label: str) -> None:
+    def __init__(self, outer: CurrentAttempt, step: str, label: str) -> None:
         self._outer = outer
         super().__init__(
             run_id=outer.run_id,
@@ -127,7 +127,7 @@ class InnerAttempting(Attempting):
         )
 
     @property
-    def outermost(self) -> Attempting:
+    def outermost(self) -> CurrentAttempt:
         return self._outer.outermost
 
     @property
@@ -139,7 +139,7 @@ class InnerAttempting(Attempting):
         """Ignore it. Only the agent cancels, and it knows the outer step."""
 
 
-here_var: ContextVar[Attempting | None] = ContextVar("holdfast.here", default=None)
+here_var: ContextVar[CurrentAttempt | None] = ContextVar("holdfast.here", default=None)
 
 
 class Saved:
@@ -271,7 +271,7 @@ def called_in_step(step: str, label: str) -> Iterator[None]:
     if outer is None or not outer.run_id:
         yield
         return
-    token = here_var.set(InnerAttempting(outer, step, label))
+    token = here_var.set(InnerAttempt(outer, step, label))
     try:
         yield
     finally:
@@ -284,11 +284,11 @@ def is_in_step() -> bool:
     return at is not None and at.run_id != ""
 
 
-async def _saving(at: Attempting, raw: bytes) -> None:
+async def _saving(at: CurrentAttempt, raw: bytes) -> None:
     await at.on_save(raw)
 
 
-def _attempting() -> Attempting:
+def _attempting() -> CurrentAttempt:
     at = here_var.get()
     if at is not None:
         return at
@@ -297,7 +297,7 @@ def _attempting() -> Attempting:
             "`here` is for steps: in workflow code use now(), random(), uuid4(), set_progress() and publish()"
         )
     key = _world.new_id()
-    at = Attempting(
+    at = CurrentAttempt(
         run_id="", key=key, attempt=1, step="", on_beat=lambda progress, note: None, on_save=_keep,
         callback=f"https://callback.invalid/v1/callbacks/{key}",
     )  # fmt: skip

@@ -9,7 +9,7 @@ import logging
 from holdfast import log_fields
 from holdfast.decider.loop import RunLoop, running
 from holdfast.model import LogLine
-from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.here import CurrentAttempt, here_var
 
 SUPPRESSED = -1
 """A level below that of every handler. A factory has to return a record, so this is how it makes nobody handle it."""
@@ -18,17 +18,17 @@ ENGINE, WORKFLOW = "holdfast.", "holdfast.workflow"
 logger `holdfast.workflow` says is about the author's code."""
 
 
-_process: Attempting | None = None
+_process: CurrentAttempt | None = None
 
 
-def belong_to(at: Attempting) -> None:
+def belong_to(at: CurrentAttempt) -> None:
     """Let everything that this process logs belong to this attempt, in whatever thread: it is the process of an
     isolated step."""
     global _process  # noqa: PLW0603  there is one for each process
     _process = at
 
 
-def handle(line: LogLine, at: Attempting) -> None:
+def handle(line: LogLine, at: CurrentAttempt) -> None:
     """Let the handlers of this process handle what an isolated step has logged in its own process."""
     logger, level = logging.getLogger(line.logger), logging.getLevelName(line.level)
     if not isinstance(level, int) or not logger.isEnabledFor(level):
@@ -61,14 +61,14 @@ def _of_workflow(loop: RunLoop, record: logging.LogRecord) -> None:
         host.log(record)
 
 
-def _of_step(at: Attempting, record: logging.LogRecord) -> None:
+def _of_step(at: CurrentAttempt, record: logging.LogRecord) -> None:
     _name(at, record)
     keeper = at.keeper
     if keeper is not None and record.levelno >= keeper.level and _is_authors(record):
         keeper.keep(at, record)
 
 
-def _name(at: Attempting, record: logging.LogRecord) -> None:
+def _name(at: CurrentAttempt, record: logging.LogRecord) -> None:
     record.holdfast_run, record.holdfast_attempt = at.run_id, at.attempt
     record.holdfast_step = at.effect.partition("::")[2]
 

@@ -53,7 +53,7 @@ class PageInput(msgspec.Struct, omit_defaults=True):
     due_at: float | None = None
 
 
-class Counted(msgspec.Struct, omit_defaults=True):
+class PageOutcome(msgspec.Struct, omit_defaults=True):
     """What became of a page: the results, or only how many there were."""
 
     done: int
@@ -65,7 +65,7 @@ class Counted(msgspec.Struct, omit_defaults=True):
     """The last error, if the results went into a step."""
 
     @classmethod
-    def of_results(cls, shape: Shape, results: Sequence[Any]) -> Counted:
+    def of_results(cls, shape: Shape, results: Sequence[Any]) -> PageOutcome:
         made = cls(0, 0, [])
         assert made.results is not None
         for place, one in enumerate(results):
@@ -79,7 +79,7 @@ class Counted(msgspec.Struct, omit_defaults=True):
         return made
 
     @classmethod
-    def of_tally(cls, done: int, failed: int, last: Exception | None) -> Counted:
+    def of_tally(cls, done: int, failed: int, last: Exception | None) -> PageOutcome:
         return cls(done, failed, last=None if last is None else codec.encode_error(last))
 
     def last_failure(self) -> Exception | None:
@@ -116,7 +116,7 @@ class _CountedPayload(Payload):
         return _counted.decode(raw)
 
 
-_counted = msgspec.json.Decoder(Counted)
+_counted = msgspec.json.Decoder(PageOutcome)
 _inputs = msgspec.json.Decoder(PageInput)
 
 

@@ -9,7 +9,7 @@ from holdfast.codec.exceptions import add_module
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
-    from holdfast.workflow.every import Line
+    from holdfast.workflow.every import ScheduleLine
     from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
     from holdfast.workflow.update import Update
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 steps: dict[str, Step[Any, Any]] = {}
 workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
-schedules: dict[str, Line] = {}
+schedules: dict[str, ScheduleLine] = {}
 """By name."""
 composed: dict[str, ComposedLine] = {}
 """Composed triggers, by name."""
@@ -76,7 +76,7 @@ def register_workflow(workflow: Workflow[Any, Any]) -> None:
     workflows[key] = workflow
 
 
-def register_schedule(line: Line) -> None:
+def register_schedule(line: ScheduleLine) -> None:
     """Accept a line, or the same one again, which is a reload. Two lines need two names."""
     known = schedules.get(line.name)
     if known is not None and _is_another(known, line):
@@ -98,7 +98,7 @@ def register_composed(line: ComposedLine) -> None:
     _changed()
 
 
-def _is_another(known: Line | ComposedLine, line: Line | ComposedLine) -> bool:
+def _is_another(known: ScheduleLine | ComposedLine, line: ScheduleLine | ComposedLine) -> bool:
     """True if two lines of one name are not the same line, loaded again."""
     is_loaded_once = known.unit is line.unit or known.module != line.module
     return is_loaded_once and known.place != line.place

@@ -15,7 +15,7 @@ from inspect import Parameter
 from types import FrameType, TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast.decider.effect import DONE, Effect, Scope, open_scope, scope_var
+from holdfast.decider.effect import DONE, Effect, SagaScope, open_scope, scope_var
 from holdfast.decider.loop import Host, running
 from holdfast.decider.undo_order import Reverse
 from holdfast.errors import DefinitionError, WorkflowError
@@ -127,12 +127,12 @@ class Saga:
 
     __slots__ = ("_scope", "_token")
 
-    _scope: Scope
-    _token: Token[Scope | None]
+    _scope: SagaScope
+    _token: Token[SagaScope | None]
 
     async def __aenter__(self) -> None:
         host = _host("saga()")
-        self._scope = Scope(open_scope())
+        self._scope = SagaScope(open_scope())
         self._token = scope_var.set(self._scope)
         host.enter_saga()
 
@@ -184,7 +184,7 @@ async def _undo(host: Host, effects: list[Effect], error: BaseException) -> None
             host.drop(effect.wait)
             effect.wait.future.cancel()
     found = [effect for effect in effects if effect.may_have_happened and not host.is_kept(effect)]
-    order = Reverse((effect.span, effect) for effect in found)
+    order = Reverse((effect.extent, effect) for effect in found)
     ended: deque[tuple[Effect, asyncio.Future[Any]]] = deque()
     wake: asyncio.Future[None] | None = None
     left, stuck, cancelled = len(found), False, False

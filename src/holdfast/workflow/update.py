@@ -15,7 +15,7 @@ from holdfast.codec.schema import Schema, schema_of
 from holdfast.config import DEFAULT
 from holdfast.decider.finish import continuation
 from holdfast.decider.loop import running
-from holdfast.decider.updates import Serving
+from holdfast.decider.updates import UpdateScope
 from holdfast.errors import DefinitionError, NotInStep, WorkflowError
 from holdfast.workflow import options, outside, registry
 from holdfast.workflow.options import Seconds
@@ -71,7 +71,7 @@ class Update(Generic[T, R]):
         if options.whole_number(limit, f"{what}: limit") < 1:
             raise DefinitionError(f"{what}: limit must be 1 or more, not {limit!r}")
         grace_s = options.seconds(grace, f"{what}: grace") or GRACE_S
-        return Scope(Serving(self, fn, check, limit), grace_s)
+        return Scope(UpdateScope(self, fn, check, limit), grace_s)
 
     async def call(
         self, run_id: str, value: T, *, key: str | None = None, timeout: Seconds | None = None
@@ -110,7 +110,7 @@ class Scope:
 
     __slots__ = ("_grace_s", "_serving")
 
-    def __init__(self, serving: Serving, grace_s: float) -> None:
+    def __init__(self, serving: UpdateScope, grace_s: float) -> None:
         self._serving, self._grace_s = serving, grace_s
 
     async def __aenter__(self) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.model import AlertKind, Level, NewAlert
-from holdfast.store.answers import Route
+from holdfast.store.answers import AlertRoute
 from tests.differential.questions import ALL, Asking, nodes
 from tests.differential.spec.alerts import OUTBOX
 from tests.differential.subjects import HOUR, Subject
@@ -103,7 +103,7 @@ class Alerts(Asking):
 
         async def ask(subject: Subject) -> int:
             found = await self._number(subject, number)
-            return await subject.store.alerts.route_alerts(epoch, [Route(found, event, routed, letters)])
+            return await subject.store.alerts.route_alerts(epoch, [AlertRoute(found, event, routed, letters)])
 
         self._same(wanted, ask)
 

@@ -14,7 +14,6 @@ from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import (
     UNDO,
     UPDATE_PREFIX,
-    Answered,
     ChildUndo,
     Failure,
     NewRun,
@@ -23,6 +22,7 @@ from holdfast.model import (
     RunState,
     StepKind,
     StepState,
+    UpdateAnswer,
 )
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.claims import LOSSES_NEVER
@@ -203,7 +203,7 @@ class Runs(Asking):
                     aside.append((seq, "does not fit"))
         heard = {place: number for place, number in received if number not in {row[0] for row in aside}}
         replies = [
-            (number, draw(st.sampled_from(Answered)), b"3")
+            (number, draw(st.sampled_from(UpdateAnswer)), b"3")
             for place, signal in enumerate(spec.signals_of(run_id))
             if signal.name.startswith(UPDATE_PREFIX) and signal.answer is None and signal.set_aside is None
             if (number := heard.get(place, signal.delivered_seq or 0)) and draw(st.booleans())

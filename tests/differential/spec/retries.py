@@ -12,11 +12,11 @@ from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
     UPDATE_PREFIX,
-    Answered,
     NewRun,
     RunState,
     StepKind,
     StepState,
+    UpdateAnswer,
     undone_key,
 )
 from tests.differential.spec.base import Base
@@ -123,7 +123,7 @@ class Retries(Base):
         for signal in self.signals_of(run.id):
             if signal.name.startswith(UPDATE_PREFIX):
                 place = signal.delivered_seq or 0
-                if signal.answer not in (None, Answered.UNSERVED) and place <= end.seq:
+                if signal.answer not in (None, UpdateAnswer.UNSERVED) and place <= end.seq:
                     self.signals[new_id, signal.name, signal.key] = signal._replace(run_id=new_id)
             elif not signal.name.startswith("$"):
                 heard = signal.delivered_seq or 0

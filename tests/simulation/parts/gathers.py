@@ -163,7 +163,7 @@ def repeated_starts_are_taken_again(stack: ExitStack) -> None:
         while True:
             rows = yield ask
             if ask.verb == "note_gathered" and not rows:
-                yield gathers.Ask(Verb.forget_gathered, (run.id,))
+                yield gathers.ScriptStatement(Verb.forget_gathered, (run.id,))
                 rows = yield ask
             try:
                 ask = script.send(rows)

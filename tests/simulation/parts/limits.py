@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Retry, here, step, workflow
-from holdfast.adaptation import Move, look_at
+from holdfast.adaptation import LimitChange, look_at
 from holdfast.limits import Limit
 from holdfast.store.verbs import Verb
 from holdfast.supervisor import adaptive_limits
@@ -152,7 +152,7 @@ def numbers_leave_their_bounds(stack: ExitStack) -> None:
 
     def look(row: Any, watch: Any, now: float) -> Any:
         after, move = real(row, watch, now)
-        return after, None if move is None else Move(move.most + CEILING, move.usual_s, move.why)
+        return after, None if move is None else LimitChange(move.most + CEILING, move.usual_s, move.why)
 
     code(stack, adaptive_limits, "look_at", look)
 

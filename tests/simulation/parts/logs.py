@@ -14,7 +14,7 @@ from holdfast import Retry, here, step
 from holdfast.agent import logs as agent_logs
 from holdfast.log_buffer import LogBuffer
 from holdfast.model import LogLine, Outcome
-from holdfast.store.batch import Batch
+from holdfast.store.batch import WriteBatch
 from holdfast.store.operations import HandBack, RetryStep
 from tests.simulation import program
 from tests.simulation.ledger import ledger
@@ -165,12 +165,12 @@ class Logs(Part):
 
 @mutant("what an attempt logged is written with its end", within=60, part="logs")
 def logs_of_outcomes_are_lost(stack: ExitStack) -> None:
-    real = Batch._record
+    real = WriteBatch._record
 
     def record(self: Any, run_id: str, outcome: Any) -> None:
         real(self, run_id, msgspec.structs.replace(outcome, logs=()))
 
-    code(stack, Batch, "_record", record)
+    code(stack, WriteBatch, "_record", record)
 
 
 @mutant("the last lines are kept", within=60, part="logs")

@@ -19,7 +19,7 @@ from holdfast.schedules import every
 from holdfast.store import events as sending
 from holdfast.store import occasions as storing
 from holdfast.store.verbs import Verb
-from holdfast.supervisor.occasions import Collecting
+from holdfast.supervisor.occasions import OccasionKeeper
 from holdfast.testing.world import EPOCH
 from holdfast.wire.cloudevents import CloudEvent
 from tests.simulation.mutants import code, mutant
@@ -238,4 +238,4 @@ def nobody_ends_occasions(stack: ExitStack) -> None:
     async def mind(self: Any, epoch: int) -> int:
         return 0
 
-    code(stack, Collecting, "mind", mind)
+    code(stack, OccasionKeeper, "mind", mind)

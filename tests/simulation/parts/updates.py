@@ -16,7 +16,7 @@ from holdfast import Refused, Update, UpdateFailed, workflow
 from holdfast.access import Identity
 from holdfast.decider import updates as served
 from holdfast.desk.signals import LocalSignalDesk
-from holdfast.model import UPDATE_PREFIX, Answered
+from holdfast.model import UPDATE_PREFIX, UpdateAnswer
 from holdfast.scheduler import scheduler as scheduling
 from tests.simulation.mutants import code, mutant
 from tests.simulation.parts.part import Part
@@ -105,15 +105,19 @@ class Updates(Part):
             (RUN_ID, UPDATE_PREFIX + tally.name),
         ).fetchall()
         answered = {key: answer for key, answer, _ in rows}
-        ended = {key for key, answer in answered.items() if answer in (Answered.RETURNED, Answered.RAISED)}
+        ended = {
+            key for key, answer in answered.items() if answer in (UpdateAnswer.RETURNED, UpdateAnswer.RAISED)
+        }
         if len(served) != len(set(served)) or set(served) != ended:
             yield f"G2 run {RUN_ID} served {served}; answered are {answered}"
-        replies = {key: bytes(reply).decode() for key, answer, reply in rows if answer == Answered.RETURNED}
+        replies = {
+            key: bytes(reply).decode() for key, answer, reply in rows if answer == UpdateAnswer.RETURNED
+        }
         for key, got in self._got.items():
             if len(got) > 1:
                 yield f"G2 the key {key!r} got several answers: {sorted(got)}"
             for how, value in got:
-                if (how == Answered.RETURNED) != (key in replies) or (
+                if (how == UpdateAnswer.RETURNED) != (key in replies) or (
                     key in replies and value != replies[key]
                 ):
                     yield f"G2 the key {key!r} got {how} {value}; recorded is {answered.get(key)} {replies.get(key)}"
@@ -124,10 +128,10 @@ async def _called(process: Process, key: str) -> tuple[str, str]:
     try:
         raw = await process.call_update(RUN_ID, tally.name, json.dumps(key).encode(), key, 0.8)
     except Refused as no:
-        return Answered.REFUSED, str(no)
+        return UpdateAnswer.REFUSED, str(no)
     except UpdateFailed as failed:
         return "failed", failed.error_type
-    return Answered.RETURNED, raw.decode()
+    return UpdateAnswer.RETURNED, raw.decode()
 
 
 def I41_one_answer(checker: Checker, commit: Commit) -> Iterator[str]:

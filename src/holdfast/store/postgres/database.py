@@ -25,7 +25,7 @@ from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.batch import Batch
+from holdfast.store.batch import WriteBatch
 from holdfast.store.bell import Bell
 from holdfast.store.database import Database, Session, StoreCall, UnknownProcesses
 from holdfast.store.migrations import (
@@ -375,7 +375,7 @@ class PostgresDatabase(Database):
 
     # --- the hot path -------------------------------------------------------------------------------------------
 
-    async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
+    async def commit(self, call: StoreCall, batch: WriteBatch) -> list[Answer]:
         connection = await self._connect_hot()
         while True:
             try:
@@ -505,7 +505,7 @@ class _OneStatement(PostgresSession):
         return super()._statement(verb)
 
 
-async def _write(connection: asyncpg.Connection[Any], batch: Batch) -> list[Answer]:
+async def _write(connection: asyncpg.Connection[Any], batch: WriteBatch) -> list[Answer]:
     session = PostgresSession(connection)
     if batch.is_single:
         return await batch.write(session)

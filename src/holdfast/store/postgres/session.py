@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.store.answers import PreconditionFailed
-from holdfast.store.batch import Batch
+from holdfast.store.batch import WriteBatch
 from holdfast.store.claims import RunClaim, StepClaim
 from holdfast.store.database import Row
 from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
@@ -102,7 +102,7 @@ class PostgresSession:
     async def demand(self, verb: Verb, rows: Sequence[Row]) -> None:
         await self._demand(demanded(verb), *_columns(rows))
 
-    async def lock(self, batch: Batch) -> None:
+    async def lock(self, batch: WriteBatch) -> None:
         """Lock the rows that the batch shares with others, if it writes them with several statements."""
         runs, steps = batch.shared
         if runs:
@@ -110,7 +110,7 @@ class PostgresSession:
         if steps:
             await self._connection.fetch(self._statement(PostgresVerb.lock_batch_steps), *_columns(steps))
 
-    async def hop(self, batch: Batch) -> None:
+    async def hop(self, batch: WriteBatch) -> None:
         rows = [batch.begun, batch.owned, batch.recorded, batch.delivered, batch.issued, batch.closed]
         if logged := batch.logged_with_hops:
             rows.append(logged)

@@ -10,7 +10,7 @@ import asyncpg
 from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
 from holdfast.store.database import Row
 from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
-from holdfast.store.saved_slots import Saved
+from holdfast.store.saved_slots import SavedSlots
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import Segment
 
@@ -35,7 +35,7 @@ class _Limits:
             _WHOLE[Verb.spend_tokens], [one for one, _ in tokens], [number for _, number in tokens]
         )
 
-    async def save_slots(self, ids: Sequence[int], saved: Saved) -> None:
+    async def save_slots(self, ids: Sequence[int], saved: SavedSlots) -> None:
         await self._connection.execute(_WHOLE[Verb.save_slots], list(ids), *saved)
 
 

@@ -66,7 +66,7 @@ def _gather(run: NewRun, bytes_max: int) -> Script:
         try:
             ask = next(script) if rows is None else script.send(rows)
         except StopIteration as done:
-            taken: gathers.Taken = done.value
+            taken: gathers.TakenStart = done.value
             if taken.answer is Answer.FENCED:
                 raise Conflict.of_start(run.id) from None
             return taken.run_id

@@ -15,10 +15,10 @@ from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.batch import Batch
+from holdfast.store.batch import WriteBatch
 from holdfast.store.bell import Bell
 from holdfast.store.database import Database, Processes, Row, Session, StoreCall
-from holdfast.store.gathers import Ask, Taken, take
+from holdfast.store.gathers import ScriptStatement, TakenStart, take
 from holdfast.store.rows import start_row
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.address import path_of
@@ -142,7 +142,7 @@ class SqliteDatabase(Database):
     ) -> list[T]:
         return await self.write(call, act) if await self.look(call, is_any) else []
 
-    async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
+    async def commit(self, call: StoreCall, batch: WriteBatch) -> list[Answer]:
         async def act(session: Session) -> list[Answer]:
             try:
                 return await batch.write(session)
@@ -198,7 +198,7 @@ class SqliteDatabase(Database):
         connection = await self._callers(transaction)
         if run.gather is not None:
             return await self._gather_within(connection, run)
-        if await self._execute_within(connection, Ask(Verb.start_runs, start_row(run))):
+        if await self._execute_within(connection, ScriptStatement(Verb.start_runs, start_row(run))):
             return run.id
         found = connection.execute(STATEMENTS[Verb.started_as], (json.dumps([run.id]),)).fetchall()
         if [row[1:] for row in found] != [(run.workflow, run.digest)]:
@@ -237,12 +237,12 @@ class SqliteDatabase(Database):
             try:
                 ask = script.send(rows)
             except StopIteration as done:
-                taken: Taken = done.value
+                taken: TakenStart = done.value
                 if taken.answer is Answer.FENCED:
                     raise Conflict.of_start(run.id) from None
                 return taken.run_id
 
-    async def _execute_within(self, connection: apsw.Connection, ask: Ask) -> list[Row]:
+    async def _execute_within(self, connection: apsw.Connection, ask: ScriptStatement) -> list[Row]:
         """Execute a statement on the caller's connection, and wait for other writers. This does not take our own lock,
         because our writer may be waiting for this caller."""
         values = tuple(json.dumps(value) if type(value) is list else value for value in ask.values)

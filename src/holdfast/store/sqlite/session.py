@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from holdfast.store.answers import PreconditionFailed
-from holdfast.store.batch import Batch
+from holdfast.store.batch import WriteBatch
 from holdfast.store.claims import RunClaim, StepClaim
 from holdfast.store.database import Row
 from holdfast.store.sqlite import claims
@@ -78,7 +78,7 @@ class SqliteSession:
         if self._connection.total_changes() - before != len(rows):
             raise PreconditionFailed
 
-    async def hop(self, batch: Batch) -> None:
+    async def hop(self, batch: WriteBatch) -> None:
         node, now = batch.node, self._now
         if batch.begun:
             # One look for all of them, because nobody else writes until this is committed.

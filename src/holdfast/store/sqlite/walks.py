@@ -11,7 +11,7 @@ import apsw
 
 from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
 from holdfast.store.database import Row
-from holdfast.store.saved_slots import Saved
+from holdfast.store.saved_slots import SavedSlots
 from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 from holdfast.store.verbs import Verb
 from holdfast.store.walk import Segment
@@ -40,7 +40,7 @@ class _Limits:
         if not self.is_look:
             self._connection.executemany(_WHOLE[Verb.spend_tokens], list(tokens))
 
-    async def save_slots(self, ids: Sequence[int], saved: Saved) -> None:
+    async def save_slots(self, ids: Sequence[int], saved: SavedSlots) -> None:
         if not self.is_look:
             self._connection.execute(_WHOLE[Verb.save_slots], (json.dumps(list(ids)), *saved))
 
