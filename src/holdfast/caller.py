@@ -30,6 +30,7 @@ from holdfast.store.queues import QueueNumbers
 from holdfast.store.store import Store
 from holdfast.store.writer import Writer
 from holdfast.traces import spans_for
+from holdfast.watchers import Watchers
 
 if TYPE_CHECKING:
     from holdfast.spans import Spans
@@ -58,8 +59,9 @@ class Caller:
         self.only: set[str] | None = None
         """If this process works only on some runs, these. It adds those that it starts."""
         self._writing: asyncio.Task[None] | None = None
-        self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
-        self.update_watchers: dict[int, list[asyncio.Future[UpdateEnd]]] = {}
+        self._watchers: Watchers[str, Close | None] = Watchers()
+        """Who waits for the end of a run, by its id."""
+        self.update_watchers: Watchers[int, UpdateEnd] = Watchers()
         """Who waits for the answer to an update, by the id of its row."""
         self._look = asyncio.Event()
         """Set when a watched run may have ended, or an update may have been answered."""
@@ -101,15 +103,13 @@ class Caller:
 
     def _cancel_watchers(self) -> None:
         """End all waits for the end of a run or the answer to an update, because this process stops."""
-        for waiting in (self._watchers, self.update_watchers):
-            for watchers in waiting.values():
-                for watcher in watchers:
-                    watcher.cancel()
+        self._watchers.cancel()
+        self.update_watchers.cancel()
 
     def take_over(self, other: Caller) -> None:
         """Take over everybody who waits at a caller that has stopped, for a start or for the end of a run."""
-        self._watchers, other._watchers = other._watchers, {}
-        self.update_watchers, other.update_watchers = other.update_watchers, {}
+        self._watchers, other._watchers = other._watchers, Watchers()
+        self.update_watchers, other.update_watchers = other.update_watchers, Watchers()
         self._starting = other._starting
         if self._starting:
             self._is_checking_starts = True
@@ -134,7 +134,7 @@ class Caller:
         return False
 
     def _is_here(self, run_id: str) -> bool:
-        """True if the run is in the memory of this process. Then `_answer` is called as soon as it ends."""
+        """True if the run is in the memory of this process. Then `run_ended` is called as soon as it ends."""
         return False
 
     def _heard(self, bell: Bell) -> None:
@@ -258,12 +258,9 @@ class Caller:
     def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
         """Return a future that gets how the run ended, here or elsewhere. It gets None if there is no such run, or no
         longer."""
-        watcher: asyncio.Future[Close | None] = asyncio.get_running_loop().create_future()
         if not self._is_here(run_id):
             self._look.set()
-        self._watchers.setdefault(run_id, []).append(watcher)
-        watcher.add_done_callback(partial(self._unwatch, run_id))
-        return watcher
+        return self._watchers.add(run_id)
 
     def look_for_ends(self) -> None:
         """Look now whether a watched run has ended in another process."""
@@ -271,40 +268,15 @@ class Caller:
 
     def watch_update(self, id: int) -> asyncio.Future[UpdateEnd]:
         """Return a future that gets what became of the update with this row."""
-        watcher: asyncio.Future[UpdateEnd] = asyncio.get_running_loop().create_future()
-        self.update_watchers.setdefault(id, []).append(watcher)
-        watcher.add_done_callback(partial(self._unwatch_update, id))
         self._look.set()
-        return watcher
-
-    def _unwatch_update(self, id: int, watcher: asyncio.Future[UpdateEnd]) -> None:
-        watchers = self.update_watchers.get(id)
-        if watchers is not None and watcher in watchers:
-            watchers.remove(watcher)
-            if not watchers:
-                del self.update_watchers[id]
+        return self.update_watchers.add(id)
 
     async def _look_for_answers(self) -> None:
         ids = list(self.update_watchers)
         for start in range(0, len(ids), self.config.claim_max):
             part = ids[start : start + self.config.claim_max]
             for end in await self.loops.guarded("watching", partial(self.store.reads.answers, part)) or ():
-                for watcher in self.update_watchers.pop(end.id, ()):
-                    if not watcher.done():
-                        watcher.set_result(end)
-
-    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close | None]) -> None:
-        """Remove a watcher that is done. One that got its answer is no longer in the list."""
-        watchers = self._watchers.get(run_id)
-        if watchers is not None and watcher in watchers:
-            watchers.remove(watcher)
-            if not watchers:
-                del self._watchers[run_id]
-
-    def _answer(self, run_id: str, close: Close | None) -> None:
-        for watcher in self._watchers.pop(run_id, ()):
-            if not watcher.done():
-                watcher.set_result(close)
+                self.update_watchers.answer(end.id, end)
 
     async def _watch(self) -> None:
         """Answer the watchers of runs that end in other processes, or are removed before their watchers got an
@@ -323,11 +295,11 @@ class Caller:
                 part = away[start : start + self.config.claim_max]
                 for run in await guarded("watching", partial(reads.ended_runs, part)) or ():
                     error = run.note if run.state is RunState.STUCK else run.error
-                    self._answer(run.id, Close(run.state, run.output, error, run.finished_at or 0.0))
+                    self._watchers.answer(run.id, Close(run.state, run.output, error, run.finished_at or 0.0))
                 left = [run_id for run_id in part if run_id in self._watchers]
                 if ask_unknown and left:
                     for run_id in await guarded("watching", partial(reads.unknown_runs, left)) or ():
-                        self._answer(run_id, None)
+                        self._watchers.answer(run_id, None)
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
@@ -342,12 +314,13 @@ class Caller:
         log.error("node %s stops: %s", self.id, gone)
         self.gone = gone
         self._abandon()
-        watchers = [one for those in self._watchers.values() for one in those]
-        callers = [one for those in self.update_watchers.values() for one in those]
-        waiting: list[asyncio.Future[Any]] = [*watchers, *callers, *self._starting]
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(gone)
+        for run_id in list(self._watchers):
+            self._watchers.fail(run_id, gone)
+        for row_id in list(self.update_watchers):
+            self.update_watchers.fail(row_id, gone)
+        for started in list(self._starting):
+            if not started.done():
+                started.set_exception(gone)
 
     def _abandon(self) -> None:
         """Stop the loops, and write nothing more."""

@@ -358,7 +358,7 @@ class Node(Caller):
         self._write_apart(outcome, None)
 
     def run_ended(self, run_id: str, close: Close) -> None:
-        self._answer(run_id, close)
+        self._watchers.answer(run_id, close)
         self.updates_answered()
         if self.scheduler is not None and self.scheduler.joining:
             self.scheduler.look_at_joins()

@@ -199,8 +199,8 @@ def rules_text() -> str:
 
 def asked_verbs() -> set[str]:
     helpers = {"reclaim", "end_overdue"} & set(re.findall(r"\b(\w+)\(subject\.store", rules_text()))
-    suspects = {"suspects"} if "deaths(subject.store)" in rules_text() else set()
-    return set(re.findall(r"\.store\.\w+\.(\w+)\(", rules_text())) | helpers | suspects
+    doubtful = {"doubtful_nodes"} if "deaths(subject.store)" in rules_text() else set()
+    return set(re.findall(r"\.store\.\w+\.(\w+)\(", rules_text())) | helpers | doubtful
 
 
 def test_every_verb_is_compared_or_excepted() -> None:

@@ -178,7 +178,7 @@ async def _seen(node: str, session: Session) -> Any:
 async def deaths(store: Store) -> dict[str, str]:
     """Return the nodes that a leader would find gone, and why."""
     found = {}
-    for node in await store.leader.suspects():
+    for node in await store.leader.doubtful_nodes():
         row = await store.database.look(StoreCall("deaths", (), (), {}), partial(_seen, node))
         gone = store.database.processes.is_gone(node)
         death = verdicts.death_of(None if row is None else SeenNode(*row), await store.now())

@@ -126,7 +126,7 @@ class LocalEventDesk:
             for row in collecting:
                 _demand_fit(event, row, read_composition(row.body), place)
             collects = [row.name for row in collecting]
-            made.append(Arrival(_new(namespace, event), starts, event.data, collects))
+            made.append(Arrival(new_event(namespace, event), starts, event.data, collects))
         return made
 
     def _demand(self, who: Identity, event: CloudEvent, workflows: Sequence[str]) -> None:
@@ -223,7 +223,8 @@ def _demand_fit(event: CloudEvent, row: ComposedRow, composition: Composition, p
         ) from None
 
 
-def _new(namespace: str, event: CloudEvent) -> NewEvent:
+def new_event(namespace: str, event: CloudEvent) -> NewEvent:
+    """Return an event that somebody sends in this namespace."""
     return NewEvent(
         namespace,
         event.source,

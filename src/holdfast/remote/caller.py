@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 
 from holdfast.access import Identity
 from holdfast.config import Config
@@ -16,6 +15,7 @@ from holdfast.model import RunState
 from holdfast.remote.desk import RemoteDesk
 from holdfast.remote.rows import error, maybe
 from holdfast.store.operations import Close
+from holdfast.watchers import Watchers
 from holdfast.wire import requests
 
 log = logging.getLogger("holdfast.remote")
@@ -33,7 +33,7 @@ class RemoteCaller:
         self.id = environment.new_id()
         self.gone: StoreGone | None = None
         self.started = False
-        self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
+        self._watchers: Watchers[str, Close | None] = Watchers()
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -44,32 +44,16 @@ class RemoteCaller:
         if self._watching is not None:
             await cancel_all([self._watching])
             self._watching = None
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.cancel()
+        self._watchers.cancel()
 
     def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
         """Return a future that gets how the run ended. It gets None if there is no such run."""
-        watcher: asyncio.Future[Close | None] = asyncio.get_running_loop().create_future()
         if run_id not in self._watchers:
             self._changed.set()
-        self._watchers.setdefault(run_id, []).append(watcher)
-        watcher.add_done_callback(partial(self._unwatch, run_id))
+        watcher = self._watchers.add(run_id)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch(), name="holdfast-watch")
         return watcher
-
-    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close | None]) -> None:
-        watchers = self._watchers.get(run_id)
-        if watchers is not None and watcher in watchers:
-            watchers.remove(watcher)
-            if not watchers:
-                del self._watchers[run_id]
-
-    def _answer(self, run_id: str, close: Close | None) -> None:
-        for watcher in self._watchers.pop(run_id, ()):
-            if not watcher.done():
-                watcher.set_result(close)
 
     async def _watch(self) -> None:
         """Ask which of the watched runs have ended, until nobody watches any more."""
@@ -89,9 +73,7 @@ class RemoteCaller:
                 await self._environment.sleep(0.2 + self._environment.random.random() * 2)
             except HoldfastError as wrong:
                 for run_id in asked:
-                    for watcher in self._watchers.pop(run_id, ()):
-                        if not watcher.done():
-                            watcher.set_exception(wrong)
+                    self._watchers.fail(run_id, wrong)
             else:
                 if found is False:
                     await self._look_for_gone(asked)
@@ -110,7 +92,9 @@ class RemoteCaller:
             poll.cancel()
         for one in ended:
             output = None if one.state is not RunState.SUCCEEDED else bytes(one.output)
-            self._answer(one.id, Close(one.state, output, error(one.error), maybe(one.finished_at) or 0.0))
+            self._watchers.answer(
+                one.id, Close(one.state, output, error(one.error), maybe(one.finished_at) or 0.0)
+            )
         return bool(ended)
 
     async def _look_for_gone(self, asked: list[str]) -> None:
@@ -120,7 +104,7 @@ class RemoteCaller:
                 try:
                     await self._desk.runs.get(self._who, run_id)
                 except UnknownRun:
-                    self._answer(run_id, None)
+                    self._watchers.answer(run_id, None)
                 except StoreUnreachable:
                     return
 

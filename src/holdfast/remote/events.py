@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.access import Identity
-from holdfast.desk.events import EventPage, EventsAsked
+from holdfast.desk.events import EventPage, EventsAsked, new_event
 from holdfast.errors import UnknownEvent
-from holdfast.model import DEFAULT_NAMESPACE, EventRow, EventTaker, NewEvent
+from holdfast.model import DEFAULT_NAMESPACE, EventRow, EventTaker
 from holdfast.remote.transport import Transport
 from holdfast.store.events import Emitted, SeenEvent
 from holdfast.store.occasions import COLLECTED, LATE
@@ -42,7 +42,14 @@ class RemoteEventDesk:
                 headers={"Content-Type": BATCHED},
             )
             made += [
-                Emitted(_new(who, event), item.new, item.started, item.woke, item.collected, item.late)
+                Emitted(
+                    new_event(who.namespace or DEFAULT_NAMESPACE, event),
+                    item.new,
+                    item.started,
+                    item.woke,
+                    item.collected,
+                    item.late,
+                )
                 for event, item in zip(part, found.items, strict=True)
             ]
         return made
@@ -66,20 +73,6 @@ class RemoteEventDesk:
         }
         found = await self._transport.get(who, "/v1/events", answers.Events, query)
         return EventPage([_seen(who, one) for one in found.items], found.next)
-
-
-def _new(who: Identity, event: CloudEvent) -> NewEvent:
-    namespace = who.namespace or DEFAULT_NAMESPACE
-    return NewEvent(
-        namespace,
-        event.source,
-        event.id,
-        event.type,
-        event.data,
-        event.subject,
-        event.time,
-        event.attributes,
-    )
 
 
 def _seen(who: Identity, found: answers.Event) -> SeenEvent:

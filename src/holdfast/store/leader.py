@@ -66,7 +66,7 @@ class Leader(Leases):
         return Duties(*row)
 
     @look
-    async def suspects(self, session: Session) -> list[str]:
+    async def doubtful_nodes(self, session: Session) -> list[str]:
         """Return nodes that may be gone: their lease has run out, their process is gone, or they left and still have a
         step or a run. A lost connection does not count, because the process may still be there."""
         processes = self._database.processes

@@ -41,7 +41,7 @@ async def reclaim_lost(store: Leader, epoch: int, environment: Environment, conf
     """Reclaim what dead nodes have. Return how many runs, steps and nodes. A node that has more than `claim_max` runs
     or steps is finished by the next passes."""
     reclaimed = 0
-    for node in await store.suspects():
+    for node in await store.doubtful_nodes():
         remedy = partial(_remedy_of, node, environment.random, config)
         done = await store.reclaim(epoch, node, death_of, remedy, offline, config.claim_max)
         if done is None:
