@@ -20,12 +20,12 @@ from holdfast.desk.hooks import LocalHookDesk
 from holdfast.desk.opened import Opened
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.http.call import ASKER, Call, Given, Route, Size
-from holdfast.http.doors import Doors
 from holdfast.http.doorway import AgentStream, Doorway
 from holdfast.http.guard import Guard, SigningIssuer, authorised
 from holdfast.http.metrics import Figures
 from holdfast.http.openapi import document
-from holdfast.http.pages.entrance import answered_page
+from holdfast.http.pages.request import answered_page
+from holdfast.http.path_tree import PathTree
 from holdfast.http.reader import demand_media_type, read_body, read_headers, read_query, receive_body
 from holdfast.http.refusals import Refusal, headers_of, problem_of
 from holdfast.http.refused import RefusedRequests
@@ -128,7 +128,7 @@ class Server:
         )
 
 
-class Door:
+class PathRoutes:
     """All routes of one path."""
 
     def __init__(self, server: Server, routes: Mapping[str, Route]) -> None:
@@ -246,18 +246,18 @@ def make_app(server: Server) -> ASGIApp:
     paths: dict[str, dict[str, Route]] = {}
     for route in TABLE:
         paths.setdefault(route.path, {})[route.verb] = route
-    doors: Doors[Door] = Doors()
+    tree: PathTree[PathRoutes] = PathTree()
     for path, routes in paths.items():
-        doors.add(path, Door(server, routes))
+        tree.add(path, PathRoutes(server, routes))
     nothing = problem("unknown", "there is nothing of this name here")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        found = doors.find(scope["path"])
+        found = tree.find(scope["path"])
         if found is None:  # it stands in no row of the table
             await _problem(nothing, "")(scope, receive, send)
         else:
-            door, scope["path_params"] = found
-            await door(scope, receive, send)
+            answer, scope["path_params"] = found
+            await answer(scope, receive, send)
 
     return app
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.http.call import Route
-from holdfast.http.pages.places import PAGES
+from holdfast.http.pages.routes import PAGES
 from holdfast.http.routes import ROUTES
 
 TABLE: tuple[Route, ...] = (*ROUTES, *PAGES)

@@ -13,13 +13,13 @@ class Leaf(NamedTuple, Generic[T]):
     """How the parts are called that may be anything, in their order."""
 
 
-class Doors(Generic[T]):
+class PathTree(Generic[T]):
     """What answers the paths that begin here. `{name}` stands for any part that is not empty; a part that is named goes before
     it."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Doors[T]] = {}
-        self._any: Doors[T] | None = None
+        self._named: dict[str, PathTree[T]] = {}
+        self._any: PathTree[T] | None = None
         self._leaf: Leaf[T] | None = None
 
     def add(self, path: str, what: T) -> None:
@@ -27,10 +27,10 @@ class Doors(Generic[T]):
         for part in path.split("/"):
             if part.startswith("{"):
                 names.append(part.strip("{}"))
-                here._any = here._any or Doors()
+                here._any = here._any or PathTree()
                 here = here._any
             else:
-                here = here._named.setdefault(part, Doors())
+                here = here._named.setdefault(part, PathTree())
         here._leaf = Leaf(what, tuple(names))
 
     def find(self, path: str) -> tuple[T, dict[str, str]] | None:

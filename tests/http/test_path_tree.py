@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.http.app import make_app
-from holdfast.http.doors import Doors
+from holdfast.http.path_tree import PathTree
 from holdfast.http.table import TABLE
 from tests.http.conftest import Asked, bearer, made_token
 
@@ -23,33 +23,33 @@ IN_BATCH, AT_ONCE = 100, 32
 
 
 @pytest.fixture(scope="module")
-def doors() -> Doors[str]:
-    made: Doors[str] = Doors()
+def tree() -> PathTree[str]:
+    made: PathTree[str] = PathTree()
     for route in TABLE:
         made.add(route.path, route.path)
     return made
 
 
 @pytest.mark.parametrize("path", sorted({route.path for route in TABLE}))
-def test_each_path_is_found_with_its_parts(doors: Doors[str], path: str) -> None:
+def test_each_path_is_found_with_its_parts(tree: PathTree[str], path: str) -> None:
     parts = [part.strip("{}") for part in path.split("/") if part.startswith("{")]
     given = {name: f"~{number}" for number, name in enumerate(parts)}
-    assert doors.find(path.format(**given)) == (path, given)
+    assert tree.find(path.format(**given)) == (path, given)
 
 
 @pytest.mark.parametrize(
     "path",
     ["", "v1/runs", "//v1/runs", "/v1/runs/", "/v1/runs//steps", "/v1/runs\n", "/V1/runs", "/v1/runs/x/y/z"],
 )
-def test_what_stands_in_no_row_of_the_table_is_nothing(doors: Doors[str], path: str) -> None:
+def test_what_stands_in_no_row_of_the_table_is_nothing(tree: PathTree[str], path: str) -> None:
     """No part is left out or added, and none is empty."""
-    assert doors.find(path) is None
+    assert tree.find(path) is None
 
 
-def test_a_part_that_is_named_goes_first_and_one_that_leads_nowhere_is_no_trap(doors: Doors[str]) -> None:
+def test_a_part_that_is_named_goes_first_and_one_that_leads_nowhere_is_no_trap(tree: PathTree[str]) -> None:
     """A run may have the id `batch`."""
-    assert doors.find("/v1/runs/batch") == ("/v1/runs/batch", {})
-    assert doors.find("/v1/runs/batch/steps") == ("/v1/runs/{run}/steps", {"run": "batch"})
+    assert tree.find("/v1/runs/batch") == ("/v1/runs/batch", {})
+    assert tree.find("/v1/runs/batch/steps") == ("/v1/runs/{run}/steps", {"run": "batch"})
 
 
 async def test_a_request_is_so_many_python_calls(lone: Asked) -> None:
