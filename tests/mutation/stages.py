@@ -47,23 +47,21 @@ class Nearest(NamedTuple):
 
 
 AREAS = {
-    "decider": Nearest(
-        "decider replay saga undo_planning retries authoring undo_authoring", "", "runs undo children retry"
-    ),
+    "decider": Nearest("decider replay saga undo_plan retries workflow undo", "", "runs undo children retry"),
     "policy.py": Nearest("policy", "quarantine leader agents", "attempts quarantine"),
     "breaker.py": Nearest("breaker gatekeeper why_gates", "gates", "gates"),
     "lifecycle.py": Nearest("retries", "lifecycle schema", "runs"),
     "scheduler": Nearest(
-        "handing_over decider",
+        "writer decider",
         "hops",
         "simulation/moments runs children changed_code broken_rows rejoin lease",
     ),
     "agent": Nearest(
-        "gatekeeper handing_over blocking",
+        "gatekeeper writer environment",
         "",
         "simulation/moments attempts changed_code isolated gates hedge rejoin lease",
     ),
-    "supervisor": Nearest("alerting why_gates settings", "leader", "alerts recovery hedge gates pools clock"),
+    "supervisor": Nearest("alerts why_gates settings", "leader", "alerts recovery hedge gates pools clock"),
     "store": Nearest("retries filesystem addresses", "", "runs recovery writer within"),
 }
 FILES = {
@@ -81,11 +79,9 @@ FILES = {
     "children": Nearest("", "hops starts", "children"),
     "claims": Nearest("gatekeeper", "agents schedulers gates", "quarantine gates"),
     "clock": Nearest("", "sqlite_shared", "clock"),
-    "connections": Nearest(
-        "postgres_addresses", "sqlite sqlite_shared postgres_starting", "store_gone plain"
-    ),
+    "connections": Nearest("postgres_addresses", "sqlite sqlite_shared postgres_start", "store_gone plain"),
     "doctor": Nearest("", "doctor", "leavings"),
-    "durations": Nearest("durations", "durations", "learning"),
+    "durations": Nearest("durations", "durations", "durations"),
     "fragments": Nearest("", "agents schedulers quarantine", "runs"),
     "forks": Nearest("", "retries", "fork plain"),
     "gates": Nearest("", "gates", "gates"),
@@ -95,7 +91,7 @@ FILES = {
     "nodes": Nearest("", "nodes", "recovery"),
     "occasions": Nearest("occasions", "occasions", "triggers"),
     "operators": Nearest("", "operators", "client undo"),
-    "quarantine": Nearest("alerting", "quarantine", "quarantine"),
+    "quarantine": Nearest("alerts", "quarantine", "quarantine"),
     "reads": Nearest("", "reads", "client"),
     "remotes": Nearest("", "remotes", "remote/agents"),
     "retention": Nearest("", "prune", "client"),
@@ -112,23 +108,23 @@ FILES = {
     "workflows": Nearest("", "workflows", "client"),
     "writer": Nearest("", "hops", "writer costs refusals"),
     # roles
-    "alerts": Nearest("alerting", "alerts", "alerts"),
+    "alerts": Nearest("alerts", "alerts", "alerts"),
     "child": Nearest("", "", "isolated attempts"),
-    "executor": Nearest("blocking", "", "attempts isolated payloads"),
+    "executor": Nearest("environment", "", "attempts isolated payloads"),
     "facts": Nearest("why_gates", "", "commands/why"),
     "fit": Nearest("replay", "", "changed_code"),
     "gatekeeper": Nearest("gatekeeper", "gates", "gates"),
-    "health": Nearest("alerting", "alerts", "agents_health"),
+    "health": Nearest("alerts", "alerts", "agents_health"),
     "hedge": Nearest("", "twins", "hedge"),
     "isolation": Nearest("", "", "isolated"),
-    "landmarks": Nearest("durations", "", "learning"),
-    "outbox": Nearest("alerting", "alerts", "alerts"),
-    "owned_run": Nearest("handing_over", "hops", "runs costs"),
-    "phrases": Nearest("phrases alerting", "", "alerts"),
+    "landmarks": Nearest("durations", "", "durations"),
+    "outbox": Nearest("alerts", "alerts", "alerts"),
+    "owned_run": Nearest("writer", "hops", "runs costs"),
+    "phrases": Nearest("phrases alerts", "", "alerts"),
     "pools": Nearest("pool_plan", "pools", "pools"),
     "reclaim": Nearest("policy", "leader", "recovery quarantine"),
-    "stragglers": Nearest("durations", "durations", "hedge learning"),
-    "threads": Nearest("blocking", "", "attempts"),
+    "stragglers": Nearest("durations", "durations", "hedge durations"),
+    "threads": Nearest("environment", "", "attempts"),
     "staff": Nearest("why_gates", "", "commands/why quarantine"),
     "why": Nearest("why_gates", "", "commands/why quarantine gates"),
 }

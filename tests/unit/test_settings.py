@@ -153,7 +153,7 @@ SHOWN: dict[str, str] = {
     "prune_rows_max": "store/test_prune.py::test_pruning_is_bounded_and_goes_on",
     "prune_share_s": "roles/test_settings.py::test_pruning_takes_its_share_and_rests",
     "prune_every_s": "roles/test_settings.py::test_pruning_takes_its_share_and_rests",
-    "learn_s": "roles/test_learning.py::test_attempts_are_counted_and_written_with_the_rest_of_a_second",
+    "learn_s": "roles/test_durations.py::test_attempts_are_counted_and_written_with_the_rest_of_a_second",
     "learn_rows_max": "unit/test_durations.py::test_what_waits_to_be_reported_is_bounded",
     "durations_max": "store/test_durations.py::test_what_fades_is_counted_by_rows_and_makes_room",
     "durations_keep_days": "store/test_durations.py::test_old_counts_fade",

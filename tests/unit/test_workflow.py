@@ -72,7 +72,7 @@ class TestSteps:
 
         assert (
             charge.name
-            == "tests.unit.test_authoring.TestSteps.test_a_bare_decorator_takes_the_defaults.charge"
+            == "tests.unit.test_workflow.TestSteps.test_a_bare_decorator_takes_the_defaults.charge"
         )
         assert (charge.is_async, charge.retry, charge.timeout_s, charge.needs) == (
             True,
