@@ -95,8 +95,8 @@ WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.id LIMIT 
 UPDATE holdfast.signals s SET delivered_seq = 0 FROM unnest($1::bigint[]) u(id)
 WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
 
--- What there is for the leader to do, in one look at the beginning of its pass: each column is the beginning of one index. What
--- nobody uses is looked for nowhere else. See `Duties` for the columns. The orders keep the planner at the indexes.
+-- What there is for the leader to do, in one look at the beginning of its pass: each column is the beginning of one index. So
+-- a duty for which there is nothing costs no more than that. See `Duties` for the columns. The orders keep the planner at the indexes.
 -- name: duties
 SELECT clock_timestamp(),
        (SELECT next_at FROM holdfast.schedules WHERE state = 'active' ORDER BY next_at LIMIT 1),

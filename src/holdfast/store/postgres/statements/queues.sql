@@ -206,7 +206,7 @@ FROM holdfast.limits l WHERE l.id = ANY($1::int[])
  + coalesce((SELECT sum(coalesce(r.weight_b, 1)) FROM holdfast.runs r WHERE r.limit_b = {l}.id AND {occupies(r)}), 0)
  + coalesce((SELECT sum(coalesce(r.weight_c, 1)) FROM holdfast.runs r WHERE r.limit_c = {l}.id AND {occupies(r)}), 0))::int
 
--- True for a run that has begun and not ended. One that was held before it began has no place.
+-- True for a run that has begun and not ended. One that was held before it began has no slot.
 -- fragment: occupies(r)
 ({r}.finished_at IS NULL AND {r}.state IN ('running', 'undoing', 'stuck', 'held') AND {r}.resume IS DISTINCT FROM 'pending')
 
@@ -314,14 +314,14 @@ SELECT l.id, l.name, l.most, l.least, l.declared, l.usual_s, l.ok, l.failed, l.s
 FROM holdfast.limits l WHERE l.adaptive AND l.reported_at > (SELECT clock_timestamp() - make_interval(secs => $1)) AND NOT l.is_set
 ORDER BY l.reported_at LIMIT $2
 
--- Moves the number of an adaptive limit from $2, if code and operators are still of the same mind.
+-- Moves the number of an adaptive limit from $2, if neither the code nor an operator has changed it since.
 -- name: move_limit
 UPDATE holdfast.limits SET most = $5, usual_s = $6, moved = coalesce($7, moved),
     moved_at = CASE WHEN $7 IS NULL THEN moved_at ELSE clock_timestamp() END
 WHERE id = $1 AND most = $2 AND least = $3 AND declared = $4 AND adaptive AND NOT is_set
 
--- Sets the number of a limit. Without one, that of the code counts again, and an adaptive one goes on from where it is. Nobody
--- waits for longer under a new rate than under it alone.
+-- Sets the number of a limit. Without one, that of the code counts again, and an adaptive one goes on from where it is. What
+-- was spent under the old rate makes nobody wait longer than a full burst of the new one would.
 -- name: set_limit
 UPDATE holdfast.limits SET tat = least(tat, extract(epoch FROM clock_timestamp()) + burst * per_s / nullif(coalesce($2::int, declared), 0)),
     most = coalesce($2::int, CASE WHEN adaptive THEN greatest(least, least(most, declared)) ELSE declared END), is_set = $2::int IS NOT NULL, actor = $3, note = $4,

@@ -142,7 +142,7 @@ DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.i
 -- name: old_audit
 SELECT id FROM holdfast.journal WHERE via IS NOT NULL AND at < $1 ORDER BY at LIMIT $2
 
--- Until the end of the transaction, or until `end_retention`, triggers let go what is old enough of the audit.
+-- Until the end of the transaction, or until `end_retention`, triggers allow the removal of what is old enough of the audit.
 -- name: begin_retention
 SELECT set_config('holdfast.retention', 'on', true)
 

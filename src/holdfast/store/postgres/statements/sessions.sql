@@ -12,7 +12,7 @@ SELECT token, token_digest, expires_at FROM holdfast.sessions WHERE digest = $1 
 -- name: end_session
 DELETE FROM holdfast.sessions WHERE digest = $1
 
--- Some remain of a token with which several sign in at once: the next sign-in ends them.
+-- If several browsers sign in with one token at once, it may keep too many sessions: the next sign-in ends them.
 -- name: end_oldest_sessions
 DELETE FROM holdfast.sessions WHERE digest = ANY (ARRAY(
     SELECT digest FROM holdfast.sessions WHERE token = $1

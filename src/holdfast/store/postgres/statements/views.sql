@@ -3,7 +3,7 @@
 -- name: views
 SELECT name, query FROM holdfast.views WHERE holder = $1 AND namespace = $2 ORDER BY name
 
--- One of the same name is replaced. Beyond $5 nothing is added; two that are saved at once may be one more.
+-- One of the same name is replaced. No further one is added beyond $5. If two are saved at once, there may be one more.
 -- name: save_view
 INSERT INTO holdfast.views (holder, namespace, name, query, saved_at)
 SELECT $1, $2, $3, $4, clock_timestamp()

@@ -1,7 +1,7 @@
 -- The hot path. Each statement runs once for each row of values that batch.py makes.
 
--- These eight statements write hops. In issue_steps, ?17 is the node and ?18 is the time; in issue_queued, ?24 and ?25. In begin_runs, ?18 is the
--- node, which the session has looked for before.
+-- These eight statements write hops. In issue_steps, ?17 is the node and ?18 is the time; in issue_queued, ?24 and ?25. In
+-- begin_runs, ?18 is the node, which the session has looked up.
 
 -- name: begin_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags, parent_id,

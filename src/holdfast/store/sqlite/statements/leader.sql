@@ -93,8 +93,8 @@ WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.run_id, s
 -- name: close_signals
 UPDATE signals SET delivered_seq = 0 WHERE id = ?1 AND +delivered_seq IS NULL
 
--- What there is for the leader to do, in one look at the beginning of its pass: each column is the beginning of one index. What
--- nobody uses is looked for nowhere else. See `Duties` for the columns.
+-- What there is for the leader to do, in one look at the beginning of its pass: each column is the beginning of one index. So
+-- a duty for which there is nothing costs no more than that. See `Duties` for the columns.
 -- name: duties
 WITH RECURSIVE agents (id) AS (
     SELECT min(agent) FROM steps WHERE state = 'running'

@@ -95,7 +95,7 @@ FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
  + coalesce((SELECT sum(coalesce(r.weight_b, 1)) FROM runs r INDEXED BY runs_in_b WHERE r.limit_b = {l}.id AND {occupies(r)}), 0)
  + coalesce((SELECT sum(coalesce(r.weight_c, 1)) FROM runs r INDEXED BY runs_in_c WHERE r.limit_c = {l}.id AND {occupies(r)}), 0))
 
--- True for a run that has begun and not ended. One that was held before it began has no place.
+-- True for a run that has begun and not ended. One that was held before it began has no slot.
 -- fragment: occupies(r)
 ({r}.finished_at IS NULL AND {r}.state IN ('running', 'undoing', 'stuck', 'held') AND {r}.resume IS NOT 'pending')
 
@@ -187,13 +187,13 @@ WHERE id = ?1 AND adaptive AND (?5 IS NULL OR {namespace_of(name)} = ?5)
 SELECT l.id, l.name, l.most, l.least, l.declared, l.usual_s, l.ok, l.failed, l.seconds, {used_of(l)}
 FROM limits l INDEXED BY limits_reported WHERE l.adaptive AND l.reported_at > store_now() - ?1 AND NOT l.is_set ORDER BY l.reported_at LIMIT ?2
 
--- Moves the number of an adaptive limit from ?2, if code and operators are still of the same mind.
+-- Moves the number of an adaptive limit from ?2, if neither the code nor an operator has changed it since.
 -- name: move_limit
 UPDATE limits SET most = ?5, usual_s = ?6, moved = coalesce(?7, moved), moved_at = iif(?7 IS NULL, moved_at, store_now())
 WHERE id = ?1 AND most = ?2 AND least = ?3 AND declared = ?4 AND adaptive AND NOT is_set
 
--- Sets the number of a limit. Without one, that of the code counts again, and an adaptive one goes on from where it is. Nobody
--- waits for longer under a new rate than under it alone.
+-- Sets the number of a limit. Without one, that of the code counts again, and an adaptive one goes on from where it is. What
+-- was spent under the old rate makes nobody wait longer than a full burst of the new one would.
 -- name: set_limit
 UPDATE limits SET tat = coalesce(min(tat, store_now() + burst * per_s / nullif(coalesce(?2, declared), 0)), tat),
     most = coalesce(?2, iif(adaptive, max(least, min(most, declared)), declared)), is_set = ?2 IS NOT NULL, actor = ?3, note = ?4,

@@ -127,8 +127,8 @@ SELECT {JournalEntry} FROM journal ORDER BY id DESC LIMIT ?1
 -- name: journal_in
 SELECT {JournalEntry} FROM journal INDEXED BY journal_in WHERE namespace = ?2 ORDER BY id DESC LIMIT ?1
 
--- The audit outlives its runs, and may be about an earlier run of this id. A node may have begun the run by a clock of its
--- own, which a minute makes up for.
+-- The audit outlives its runs, and may be about an earlier run of this id. A node may have dated the run's beginning by a
+-- clock of its own, so a minute before it counts, too.
 -- name: journal_of_run
 SELECT {JournalEntry} FROM journal INDEXED BY journal_of
 WHERE run_id = ?1 AND (via IS NULL OR at >= (SELECT created_at - 60 FROM runs WHERE id = ?1)) ORDER BY id DESC LIMIT ?2

@@ -134,7 +134,7 @@ DELETE FROM journal WHERE id = ?1 AND at < ?2 AND via IS NULL
 -- name: old_audit
 SELECT id FROM journal INDEXED BY journal_audit WHERE via IS NOT NULL AND at < ?1 ORDER BY at LIMIT ?2
 
--- Until `end_retention`, in the same transaction, triggers let go what is old enough of the audit.
+-- Until `end_retention`, in the same transaction, triggers allow the removal of what is old enough of the audit.
 -- name: begin_retention
 INSERT INTO retention (since) VALUES (store_now())
 

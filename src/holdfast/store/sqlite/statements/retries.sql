@@ -27,8 +27,8 @@ FROM runs WHERE id = ?1
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
--- ?3 replaces the result. Without ?4, a replay does not compare the input. An undo that the other run's code added by
--- hand is nothing that the new run calls.
+-- ?3 replaces the result. Without ?4, a replay does not compare the input. The new run does not call an undo
+-- that the other run's code added by hand.
 -- A step that runs in the other run has ended in the new one, so its fence is above that of its last attempt.
 -- name: copy_steps
 INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,

@@ -3,7 +3,7 @@
 -- name: views
 SELECT name, query FROM views WHERE holder = ?1 AND namespace = ?2 ORDER BY name
 
--- One of the same name is replaced. Beyond ?5 nothing is added.
+-- One of the same name is replaced. No further one is added beyond ?5.
 -- name: save_view
 INSERT INTO views (holder, namespace, name, query, saved_at)
 SELECT ?1, ?2, ?3, ?4, store_now()
