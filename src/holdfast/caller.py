@@ -19,7 +19,7 @@ from holdfast.bells import Bells
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreGone, StoreUnreachable
-from holdfast.loops import Loops, cancel_all, wait_for
+from holdfast.loops import Loops, Watchers, cancel_all, wait_for
 from holdfast.model import NewRun, RunState
 from holdfast.queues import NO_QUEUE, under
 from holdfast.store.answers import Answer, UpdateEnd
@@ -30,7 +30,6 @@ from holdfast.store.queues import QueueNumbers
 from holdfast.store.store import Store
 from holdfast.store.writer import Writer
 from holdfast.traces import spans_for
-from holdfast.watchers import Watchers
 
 if TYPE_CHECKING:
     from holdfast.spans import Spans

@@ -10,12 +10,11 @@ from holdfast.access import Identity
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, StoreGone, StoreUnreachable, UnknownRun
-from holdfast.loops import cancel_all
+from holdfast.loops import Watchers, cancel_all
 from holdfast.model import RunState
 from holdfast.remote.desk import RemoteDesk
 from holdfast.remote.rows import error, maybe
 from holdfast.store.operations import Close
-from holdfast.watchers import Watchers
 from holdfast.wire import requests
 
 log = logging.getLogger("holdfast.remote")
