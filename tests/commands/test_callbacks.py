@@ -50,7 +50,7 @@ def test_a_callback_is_explained_and_answered_by_hand(cli: Cli) -> None:
         assert all(line.endswith(", step app.charge of app.pays") for line in lines)
         short = cli("callbacks", "--limit", "1")
         assert (len(short.out.splitlines()), "--limit lists more" in short.errors) == (1, True)
-        assert cli("callbacks", "--step", "refund").out == "no callback is waited for\n"
+        assert cli("callbacks", "--step", "refund").out == "no run waits for a callback\n"
         assert "output: expected" in cli("callback", "c1", "--data", '"x"', code=2).errors
         assert "give the result with --data" in cli("callback", "c1", code=2).errors
         taken = cli("callback", "c1", "charge", "--data", "7", "--note", "they phoned")

@@ -128,7 +128,7 @@ async def test_hostile_text_about_limits_and_events_is_shown_as_text(quiet: Aske
 
 async def test_callbacks_that_wait_are_on_a_page(quiet: Asked) -> None:
     """The oldest first, as text, page by page, without addresses. An operator answers for the other system from there."""
-    assert "No callback is waited for" in (await quiet.get("/callbacks")).text
+    assert "No run waits for a callback" in (await quiet.get("/callbacks")).text
     address = await made_callback(quiet.hf, "default", HOSTILE, 600.0)
     for n in range(LIST):
         await made_callback(quiet.hf, "default", f"pays-{n}")

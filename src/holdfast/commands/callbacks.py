@@ -64,7 +64,7 @@ async def _list(
         output.print_json(msgspec.json.decode(msgspec.json.encode(shown)))
         return DONE
     if not shown:
-        output.say("no callback is waited for")
+        output.say("no run waits for a callback")
     for one in shown:
         _print_callback(one, now)
     if not is_all:

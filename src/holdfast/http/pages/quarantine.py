@@ -1,4 +1,4 @@
-"""The page of the quarantine: what is poison?"""
+"""The page of the quarantine: which steps may kill their agents?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of workflows: is this code well?"""
+"""The pages of workflows: does this code work well?"""
 
 from __future__ import annotations
 
