@@ -15,7 +15,7 @@ import pytest
 from holdfast import Holdfast, RunFailed, StepInfo
 from holdfast.http import doorway
 from holdfast.model import RunState
-from holdfast.remote import line, store
+from holdfast.remote import connection, store
 from holdfast.store.claims import StepClaim
 from holdfast.store.remotes import NewTurn
 from holdfast.wire.agents import secret_of
@@ -61,7 +61,7 @@ async def test_a_place_that_becomes_free_is_filled_at_once(at: Served) -> None:
     """An agent with one place for `async def` steps, and idle threads, does not wait for the end of the claim that it sent
     while the place was taken."""
     async with Holdfast(at.url, roles=["agent"], config=msgspec.structs.replace(REMOTE, steps_max=1)):
-        assert await (await at.hf.start(flows.wide, 4)).result(timeout=line.WAIT_S * 0.75) == 10
+        assert await (await at.hf.start(flows.wide, 4)).result(timeout=connection.WAIT_S * 0.75) == 10
 
 
 async def test_retries_errors_and_timeouts_are_those_of_the_code(at: Served) -> None:
@@ -369,6 +369,6 @@ async def _only_step(store_url: str, run_id: str) -> StepInfo:
 
 def test_the_figures_that_both_ends_rely_on() -> None:
     """A claim waits for less time than a lease lasts, and a silent stream is noticed after two lost pings."""
-    assert line.WAIT_S < 30.0
-    assert line.SILENCE_S > 2 * doorway.PING_S
+    assert connection.WAIT_S < 30.0
+    assert connection.SILENCE_S > 2 * doorway.PING_S
     assert store.LOOK_S < 30.0

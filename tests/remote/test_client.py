@@ -29,7 +29,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.http.routes import ROUTES
-from holdfast.remote import line as remote_line
+from holdfast.remote import connection as remote_connection
 from holdfast.remote import runs as remote_runs
 from holdfast.remote import schedules as remote_schedules
 from holdfast.remote import store as remote_store
@@ -349,8 +349,8 @@ def _protocol(part: str) -> type:
 
 def test_every_request_of_the_remote_desk_is_a_row_of_the_table() -> None:
     """The remote desk names no path that the table of routes does not have, and leaves out none that a desk needs."""
-    others = {"line.py", "schedules.py", "store.py"}
-    modules = [one for one in Path(remote_line.__file__).parent.glob("*.py") if one.name not in others]
+    others = {"connection.py", "schedules.py", "store.py"}
+    modules = [one for one in Path(remote_connection.__file__).parent.glob("*.py") if one.name not in others]
     source = "".join(one.read_text() for one in modules)
     shapes = {re.sub(r"\{[^}]*\}", "*", route.path) for route in ROUTES}
     source = source.replace("{run_path(run)}", "/v1/runs/{run}").replace(
@@ -367,8 +367,8 @@ def test_every_request_of_the_remote_desk_is_a_row_of_the_table() -> None:
     named.discard("/v1/in/")  # the beginning of a path that the server gave
     assert named - verbs <= shapes
     door = {one for one in shapes if one.startswith("/v1/agents/*")}
-    line = Path(remote_line.__file__).read_text() + Path(remote_store.__file__).read_text()
-    assert door == {one for one in door if f'{one.rpartition("*")[2]}"' in line}
+    text = Path(remote_connection.__file__).read_text() + Path(remote_store.__file__).read_text()
+    assert door == {one for one in door if f'{one.rpartition("*")[2]}"' in text}
     book = Path(remote_schedules.__file__).read_text()
     times = {one for one in shapes if one.startswith("/v1/schedules/*/")}
     acts = {

@@ -15,7 +15,7 @@ from holdfast.agent.host import StepRef
 from holdfast.config import DEFAULT, Config
 from holdfast.environment import Environment
 from holdfast.node import Node
-from holdfast.remote.line import Line
+from holdfast.remote.connection import AgentConnection
 from holdfast.remote.store import LOOP, THREADS, RemoteStore, claimed_step
 from holdfast.remote.transport import Transport
 from holdfast.store.store import Store
@@ -36,16 +36,16 @@ def remote_config(config: Config) -> Config:
 
 
 class RemoteClaimer(Claimer):
-    """Takes up what the line has claimed, and says to the line how much room there is."""
+    """Takes up what the connection has claimed, and says to it how much room there is."""
 
     async def learn_lanes(self) -> None:
         """Do nothing: the server knows the lanes."""
 
     async def claim(self, assignments: Iterable[Assignment]) -> int:
         store = cast("RemoteStore", self._store)
-        line, envelopes = store.line, store.envelopes
-        for found in line.take():
-            item = envelopes.open(claimed_step(found))
+        connection, sealed_steps = store.connection, store.sealed_steps
+        for found in connection.take():
+            item = sealed_steps.open(claimed_step(found))
             if found.trace is not None:
                 store.agents.note_trace(found.run, found.trace)
             if not found.twin:
@@ -58,8 +58,8 @@ class RemoteClaimer(Claimer):
             LOOP if kind else THREADS: 0 if is_shut else self._places.free(kind) for kind in sorted(kinds)
         }
         if not all(free.values()):
-            self._places.is_short = True  # so that the line hears when there is room again
-        line.want(free, 0 if self._has_suspect(assignments) else 1)
+            self._places.is_short = True  # so that the connection hears when there is room again
+        connection.want(free, 0 if self._has_suspect(assignments) else 1)
         return 0
 
     async def next_ready(self) -> float | None:
@@ -77,22 +77,23 @@ class RemoteNode(Node):
         self, transport: Transport, *, environment: Environment, config: Config, **given: Any
     ) -> None:
         config = remote_config(config)
-        self.line = Line(transport, environment, config)
-        store = cast("Store", RemoteStore(self.line, _groups, environment))
+        self.connection = AgentConnection(transport, self, environment, config)
+        store = cast("Store", RemoteStore(self.connection, _groups, environment))
         super().__init__(store, roles=("agent",), environment=environment, config=config, **given)
-        self.line.agent = self.id
-        self.line.known, self.line.ring = self.known_steps, self.bells.ring_here
-        self.line.known_twins = self.known_twins
-        self.line.has_lease, self.line.renew = self.has_lease, self._renew
-        self.line.lost, self.line.group_of = self._fence_self, _group_of
 
-    async def _renew(self) -> None:
+    async def renew_lease(self) -> None:
         if not self.fenced:
             await self.heartbeat.renew()
 
+    def lose_lease(self, why: str) -> None:
+        self._fence_self(why)
+
+    def group_of(self, step: str) -> str:
+        return _group_of(step)
+
     def _begin_watching(self) -> None:
-        """Keep the line open. Nobody waits here for the end of runs."""
-        self.loops.spawn(self.line.poll(), self.line.listen())
+        """Keep the connection open. Nobody waits here for the end of runs."""
+        self.loops.spawn(self.connection.poll(), self.connection.listen())
 
     def known_steps(self) -> set[StepRef]:
         return super().known_steps() | self._in_hand(is_twin=False)
@@ -104,10 +105,10 @@ class RemoteNode(Node):
         return twins | self._in_hand(is_twin=True) | cast("RemoteStore", self.store).twins.ending
 
     def _in_hand(self, *, is_twin: bool) -> set[StepRef]:
-        return {(one.run, one.n, one.fence) for one in self.line.hand if one.twin is is_twin}
+        return {(one.run, one.n, one.fence) for one in self.connection.hand if one.twin is is_twin}
 
     async def _drain(self, agent: Agent, limit_s: float) -> None:
-        self.line.close()
+        self.connection.close()
         await super()._drain(agent, limit_s)
 
 

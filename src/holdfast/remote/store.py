@@ -18,8 +18,8 @@ from msgspec.structs import asdict
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model import Declaration, Lane, LogPart, Outcome, StepState, Twin, TwinState
-from holdfast.remote.envelopes import Envelopes
-from holdfast.remote.line import Line
+from holdfast.remote.connection import AgentConnection
+from holdfast.remote.sealed_steps import SealedSteps
 from holdfast.store.answers import Answer, ClaimedRequest, ClaimedStep, Observation, ShutGates
 from holdfast.store.bell import Bell
 from holdfast.store.limits import LimitLoad
@@ -61,33 +61,35 @@ LOOP, THREADS = "loop", "threads"
 class RemoteStore:
     """The nouns that an agent and its node use."""
 
-    def __init__(self, line: Line, groups: Callable[[], list[Group]], environment: Environment) -> None:
-        self.line = line
-        self.envelopes = Envelopes(environment)
-        self.nodes = RemoteNodes(line, groups)
-        self.batches = RemoteBatches(line, self.envelopes)
-        self.agents = RemoteAgents(line, self.nodes)
-        self.gates = RemoteAgentGates(line, self.nodes)
+    def __init__(
+        self, connection: AgentConnection, groups: Callable[[], list[Group]], environment: Environment
+    ) -> None:
+        self.connection = connection
+        self.sealed_steps = SealedSteps(environment)
+        self.nodes = RemoteNodes(connection, groups)
+        self.batches = RemoteBatches(connection, self.sealed_steps)
+        self.agents = RemoteAgents(connection, self.nodes)
+        self.gates = RemoteAgentGates(connection, self.nodes)
         self.limits = RemoteAgentLimits(self.nodes)
-        self.twins = RemoteTwins(line, self.nodes, self.batches)
+        self.twins = RemoteTwins(connection, self.nodes, self.batches)
         self.durations = RemoteDurations(self.nodes)
 
 
 class RemoteNodes:
-    def __init__(self, line: Line, groups: Callable[[], list[Group]]) -> None:
-        self._line, self._groups = line, groups
+    def __init__(self, connection: AgentConnection, groups: Callable[[], list[Group]]) -> None:
+        self._connection, self._groups = connection, groups
         self.stop: set[tuple[str, int]] = set()
         self.durations: list[tuple[str, int, float]] = []
 
     @property
     def shared_url(self) -> str | None:
         """The address at which a heart renews this agent's lease. None if only this process reaches the server."""
-        line = self._line
-        return line.transport.url + line.path if line.transport.is_usual else None
+        connection = self._connection
+        return connection.transport.url + connection.path if connection.transport.is_usual else None
 
     @property
     def heart_headers(self) -> dict[str, str]:
-        return self._line.transport.headers()
+        return self._connection.transport.headers()
 
     async def register(
         self,
@@ -115,7 +117,7 @@ class RemoteNodes:
             lease_s=lease_s,
             about=msgspec.convert(about, About),
         )
-        transport = self._line.transport
+        transport = self._connection.transport
         await transport.ask("POST", "/v1/agents", Registered, body=body)
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
@@ -133,9 +135,9 @@ class RemoteNodes:
         loads: Sequence[LimitLoad] = (),
         twins: Sequence[Ref] = (),
     ) -> Beaten:
-        line = self._line
+        connection = self._connection
         durations, self.durations = self.durations, []
-        has = sorted(line.known())
+        has = sorted(connection.node.known_steps())
         body = Beat(
             has=has,
             twins=list(twins),
@@ -143,19 +145,19 @@ class RemoteNodes:
             seen=[Seen(one.name, one.ok, one.failed, one.error, one.round) for one in seen],
             durations=durations,
             loads=[(one.id, one.ok, one.failed, one.seconds) for one in loads],
-            gates=line.gates_mark,
+            gates=connection.gates_mark,
         )
-        line.wants_look = False
-        found = await line.ask("/beat", body, Beaten)
+        connection.wants_look = False
+        found = await connection.ask("/beat", body, Beaten)
         self.stop |= {(run, n) for run, n in found.stop}
         if found.stop:
-            line.ring(Bell.CANCELS)
-        line.learn(found.gates)
+            connection.node.bells.ring_here(Bell.CANCELS)
+        connection.learn(found.gates)
         return found
 
     async def retire(self, node: str) -> None:
         try:
-            await self._line.ask("/leave", {}, Left)
+            await self._connection.ask("/leave", {}, Left)
         except LeaseLost:
             pass  # it is gone already
 
@@ -163,7 +165,7 @@ class RemoteNodes:
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[Ref]
     ) -> tuple[int, int]:
         """Let the next claim say what this agent has."""
-        self._line.doubt()
+        self._connection.doubt()
         return 0, 0
 
     async def ring(self, bells: set[Bell]) -> None:
@@ -176,16 +178,16 @@ class RemoteNodes:
 
 
 class RemoteBatches:
-    def __init__(self, line: Line, envelopes: Envelopes) -> None:
-        self._line = line
-        self._envelopes = envelopes
+    def __init__(self, connection: AgentConnection, sealed_steps: SealedSteps) -> None:
+        self._connection = connection
+        self._sealed_steps = sealed_steps
 
     async def commit(self, node: str, ops: Sequence[StepOp]) -> list[Any]:
         """Report. What the writer gathers meanwhile is the next batch."""
         answers: list[Any] = []
         for part in _parts(ops):
             reports = [self.report(op) for op in part]
-            found = await self._line.ask("/report", Reports(reports), Answers, is_patient=False)
+            found = await self._connection.ask("/report", Reports(reports), Answers, is_patient=False)
             answers += [Answer.FENCED if one == "refused" else Answer(one) for one in found.answers]
         for op in ops:
             self.forget(op)
@@ -194,14 +196,14 @@ class RemoteBatches:
     def forget(self, op: StepOp) -> None:
         """Forget a step that was reported."""
         if type(op) is not Save and op.fence is not None:
-            self._line.secrets.pop((op.run_id, op.n, op.fence), None)
-        self._envelopes.forget(op)
+            self._connection.secrets.pop((op.run_id, op.n, op.fence), None)
+        self._sealed_steps.forget(op)
 
     def report(self, op: StepOp) -> Report:
         """Return what is said to the server about a step, sealed if the step came sealed."""
-        op = self._envelopes.seal(op)
+        op = self._sealed_steps.seal(op)
         assert op.fence is not None
-        secret = self._line.secrets.get((op.run_id, op.n, op.fence), "")
+        secret = self._connection.secrets.get((op.run_id, op.n, op.fence), "")
         made = Report(verb="", run=op.run_id, n=op.n, fence=op.fence, secret=secret, logs=list(op.logs))
         if isinstance(op, Outcome):
             if op.state is StepState.SUCCEEDED:
@@ -253,8 +255,8 @@ def _parts(ops: Sequence[StepOp]) -> list[list[StepOp]]:
 
 
 class RemoteAgents:
-    def __init__(self, line: Line, nodes: RemoteNodes) -> None:
-        self._line, self._nodes = line, nodes
+    def __init__(self, connection: AgentConnection, nodes: RemoteNodes) -> None:
+        self._connection, self._nodes = connection, nodes
         self._looked_at = 0.0
         self._traces: dict[str, str] = {}
 
@@ -277,8 +279,8 @@ class RemoteAgents:
     async def lost_steps(self, claimed: Sequence[Ref]) -> list[tuple[str, int]]:
         """Return those of these steps that this agent no longer has. The server is asked if its stream said so, and now
         and then."""
-        environment = self._line.transport.environment
-        if self._line.wants_look or environment.monotonic() > self._looked_at + LOOK_S:
+        environment = self._connection.transport.environment
+        if self._connection.wants_look or environment.monotonic() > self._looked_at + LOOK_S:
             self._looked_at = environment.monotonic()
             await self._nodes.beat()
         known = {(run, n) for run, n, _ in claimed}
@@ -287,15 +289,15 @@ class RemoteAgents:
 
 
 class RemoteAgentGates:
-    def __init__(self, line: Line, nodes: RemoteNodes) -> None:
-        self._line, self._nodes = line, nodes
+    def __init__(self, connection: AgentConnection, nodes: RemoteNodes) -> None:
+        self._connection, self._nodes = connection, nodes
 
     async def observe(self, tallies: Sequence[Observation], window_s: float) -> None:
         await self._nodes.beat(seen=tallies)
 
     async def gates(self, window_s: float) -> ShutGates:
         """Return what came with the last answer."""
-        return self._line.gates
+        return self._connection.gates
 
 
 class RemoteAgentLimits:
@@ -309,18 +311,18 @@ class RemoteAgentLimits:
 class RemoteTwins:
     """The twins that this agent executes, and those that others execute of its steps."""
 
-    def __init__(self, line: Line, nodes: RemoteNodes, batches: RemoteBatches) -> None:
-        self._line, self._nodes, self._batches = line, nodes, batches
+    def __init__(self, connection: AgentConnection, nodes: RemoteNodes, batches: RemoteBatches) -> None:
+        self._connection, self._nodes, self._batches = connection, nodes, batches
         self._looked_at = 0.0
         self.ending: set[Ref] = set()
         """Twins that have ended here, and that are reported now."""
 
     async def lost_twins(self, node: str, claimed: Sequence[Ref]) -> list[tuple[str, int]]:
         """Return those of these twins that nobody needs any more. The server is asked as often as about steps."""
-        line, monotonic = self._line, self._line.transport.environment.monotonic
-        if not line.wants_twin_look and monotonic() <= self._looked_at + LOOK_S:
+        connection, monotonic = self._connection, self._connection.transport.environment.monotonic
+        if not connection.wants_twin_look and monotonic() <= self._looked_at + LOOK_S:
             return []
-        line.wants_twin_look, self._looked_at = False, monotonic()
+        connection.wants_twin_look, self._looked_at = False, monotonic()
         return [(run, n) for run, n in (await self._nodes.beat(twins=claimed)).stop_twins]
 
     async def end_twin(
@@ -342,7 +344,7 @@ class RemoteTwins:
         made.twin = True
         self.ending.add(twin)
         try:
-            found = await self._line.ask("/report", Reports([made]), Answers)
+            found = await self._connection.ask("/report", Reports([made]), Answers)
         finally:
             self.ending.discard(twin)
         self._batches.forget(op)
@@ -355,10 +357,10 @@ class RemoteTwins:
         await self._ask("stop", run_id, n)
 
     async def _ask(self, verb: str, run_id: str, n: int) -> Twin:
-        for (run, number, fence), secret in self._line.secrets.items():
+        for (run, number, fence), secret in self._connection.secrets.items():
             if (run, number) == (run_id, n):
                 body = TwinAct(verb=verb, run=run, n=n, fence=fence, secret=secret)
-                found = await self._line.ask("/twin", body, TwinSeen)
+                found = await self._connection.ask("/twin", body, TwinSeen)
                 return Twin(
                     run,
                     n,

@@ -22,7 +22,7 @@ from holdfast.http.watch import Open
 from holdfast.model import DEFAULT_NAMESPACE
 from holdfast.namespaces import Namespaces, namespace_of, stored
 from holdfast.node import Node
-from holdfast.remote.line import Line
+from holdfast.remote.connection import AgentConnection
 from holdfast.remote.node import RemoteAgent, RemoteNode
 from holdfast.remote.transport import Transport
 from holdfast.store import nodes as store_nodes
@@ -668,4 +668,4 @@ def servers_go_by_their_own_clock(stack: ExitStack) -> None:
 
 @mutant("was: a claim that waits is asked anew when other places become free", within=60, part="door")
 def claims_ask_for_what_was_free(stack: ExitStack) -> None:
-    code(stack, Line, "_claim_or_ask_anew", Line._claim)
+    code(stack, AgentConnection, "_claim_or_ask_anew", AgentConnection._claim)

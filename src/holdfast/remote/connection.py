@@ -1,4 +1,4 @@
-"""An agent's line to a server: it keeps one claim open, and a stream that says when to look.
+"""An agent's connection to a server: it keeps one claim open, and a stream that says when to look.
 
 Each claim has a turn. `seen` is the last turn whose answer arrived. If an answer got lost, the next claim says what this
 agent has, and the server hands back whatever else the store says it has.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.bells import Bells
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import AccessError, HoldfastError, LeaseLost, StoreUnreachable
@@ -55,9 +55,31 @@ class BackOff:
         await self._environment.sleep(max(at_least_s, self._environment.random.random() * most))
 
 
-class Line:
-    def __init__(self, transport: Transport, environment: Environment, config: Config) -> None:
-        self.transport, self.agent = transport, ""
+class ConnectedNode(Protocol):
+    """What a connection needs from the node whose agent it connects."""
+
+    id: str
+    bells: Bells
+
+    def has_lease(self) -> bool: ...
+    def known_steps(self) -> set[Ref]:
+        """Return the steps that are here, in any state."""
+
+    def known_twins(self) -> set[Ref]:
+        """Return the twins that are here, in any state."""
+
+    def group_of(self, step: str) -> str:
+        """Return the group of steps with which this one shares places."""
+
+    async def renew_lease(self) -> None: ...
+    def lose_lease(self, why: str) -> None: ...
+
+
+class AgentConnection:
+    def __init__(
+        self, transport: Transport, node: ConnectedNode, environment: Environment, config: Config
+    ) -> None:
+        self.transport, self.node = transport, node
         self._environment, self._config = environment, config
         self.turn = self.seen = 0
         self.hand: list[Claimed] = []
@@ -76,18 +98,10 @@ class Line:
         self._closing = False
         self.claims = 0
         """How many claims were answered."""
-        # The node sets these.
-        self.known: Callable[[], set[Ref]] = set
-        self.known_twins: Callable[[], set[Ref]] = set
-        self.ring: Callable[[Bell], None] = lambda bell: None
-        self.has_lease: Callable[[], bool] = lambda: True
-        self.renew: Callable[[], Any] = lambda: None
-        self.lost: Callable[[str], None] = lambda why: None
-        self.group_of: Callable[[str], str] = lambda step: ""
 
     @property
     def path(self) -> str:
-        return f"/v1/agents/{path_of(self.agent)}"
+        return f"/v1/agents/{path_of(self.node.id)}"
 
     def close(self) -> None:
         """Claim nothing more."""
@@ -123,7 +137,7 @@ class Line:
         if 200 <= reply.status < 300:
             return read_answer(reply, gives, self.transport.shown)
         if reply.status == 410:
-            self.lost(GONE)
+            self.node.lose_lease(GONE)
             raise LeaseLost(GONE)
         error = error_of(reply, None, self.transport.shown)
         if isinstance(error, AccessError):
@@ -137,7 +151,7 @@ class Line:
             self.gates = ShutGates(
                 msgspec.convert(gates.breakers, list[Breaker]), msgspec.convert(gates.holds, list[Hold])
             )
-            self.ring(Bell.GATES)
+            self.node.bells.ring_here(Bell.GATES)
 
     # --- claiming -----------------------------------------------------------------------------------------------------
 
@@ -145,7 +159,7 @@ class Line:
         """Keep one claim open while the agent has room."""
         back, said = BackOff(self._environment), ""
         while not self._closing:
-            if not any(self.free.values()) or not self.has_lease():
+            if not any(self.free.values()) or not self.node.has_lease():
                 await wait_for(self._wake, self._config.poll_s)
                 continue
             self._wake.clear()
@@ -196,7 +210,7 @@ class Line:
         has, twins = None, list[Ref]()
         if self.is_doubtful or self.seen < self.turn - 1:
             self.is_doubtful = False
-            has, twins = sorted(self.known()), sorted(self.known_twins())
+            has, twins = sorted(self.node.known_steps()), sorted(self.node.known_twins())
         body = Claim(
             turn=self.turn,
             free=self.free,
@@ -219,10 +233,10 @@ class Line:
             free = dict(self.free)
             for one in found.steps:
                 self.secrets[one.run, one.n, one.fence] = one.secret
-                group = self.group_of(one.name)
+                group = self.node.group_of(one.name)
                 free[group] = max(0, free.get(group, 0) - 1)
             self.free = free
-            self.ring(Bell.STEPS)
+            self.node.bells.ring_here(Bell.STEPS)
         return found
 
     # --- the stream ---------------------------------------------------------------------------------------------------
@@ -237,7 +251,7 @@ class Line:
                         back.reset()
                         if line == "event: look":
                             self.wants_look = self.wants_twin_look = True
-                            self.ring(Bell.CANCELS)
+                            self.node.bells.ring_here(Bell.CANCELS)
                         elif line == "event: leave":
                             break
             except StoreUnreachable:
@@ -249,5 +263,5 @@ class Line:
             if not self._closing:
                 # The server may have shortened the lease because of this. So renew it now.
                 with contextlib.suppress(HoldfastError):
-                    await self.renew()
+                    await self.node.renew_lease()
             await back.pause()

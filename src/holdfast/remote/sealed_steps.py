@@ -14,7 +14,7 @@ from holdfast.store.sealed import Seal
 Op = TypeVar("Op", bound=StepOp)
 
 
-class Envelopes:
+class SealedSteps:
     """Opens the steps that come sealed, and seals what is reported about them. If the server has keys, the steps come
     open, and their outcomes are sent open."""
 
