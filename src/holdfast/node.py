@@ -137,7 +137,7 @@ class Node(Caller):
         self._agent_loops = None if self.agent is None else self._loops_of_agent(self.agent)
 
     def _new_agent(self) -> Agent:
-        agent = self.agent_type(
+        return self.agent_type(
             self.store,
             self,
             self.id,
@@ -147,10 +147,9 @@ class Node(Caller):
             clock=self.clock,
             config=self.config,
             durations=self.durations,
+            queues=self.queues,
             only=self.only,
         )
-        agent.fairness.exist = lambda: self.queues.exist
-        return agent
 
     def _new_scheduler(self) -> Scheduler:
         return Scheduler(

@@ -37,6 +37,7 @@ from holdfast.model import DEFAULT_NAMESPACE, Ending, LogPart, Outcome, StepStat
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save
+from holdfast.store.queues import QueueNumbers
 from holdfast.store.roles import AgentStore
 from holdfast.traces import spans_for
 from holdfast.workflow.here import CurrentAttempt
@@ -70,6 +71,7 @@ class Agent:
         clock: StoreClock,
         config: Config,
         durations: DurationCounts,
+        queues: QueueNumbers,
         only: set[str] | None = None,
     ) -> None:
         """`durations` is where the node counts how long things take. If `only` is given, the agent executes only steps
@@ -89,7 +91,7 @@ class Agent:
         self.gates = Gatekeeper(config)
         self.loads = Loads()
         self._loads_at = 0.0
-        self.fairness = Fairness(environment.monotonic)
+        self.fairness = Fairness(environment.monotonic, queues)
         self.places = Places(config, partial(host.claim_after, 0.0))
         self.twins = TwinKeeper(self, store.twins, host, node, environment, config)
         self._executor = self._new_executor()

@@ -140,7 +140,7 @@ class Claimer:
     def _is_walking(self) -> bool:
         """True if claims go from queue to queue. They do so as soon as there is a queue, and if this agent serves several
         namespaces."""
-        return self._fairness.is_walking or self._fairness.exist()
+        return self._fairness.is_walking or self._fairness.queues.exist
 
     async def _claim_steps(
         self, lanes: list[int], free: int, turns: Turns | None, assignments: Iterable[Assignment]

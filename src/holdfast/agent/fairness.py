@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.store.queues import QueueNumbers
 from holdfast.store.walk import Turns
 
 SEEN_S = 1.0
@@ -18,12 +19,10 @@ QUEUES_MAX = 10_000
 
 
 class Fairness:
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float], queues: QueueNumbers) -> None:
+        self._monotonic, self.queues = monotonic, queues
         self.turns = {True: Turns(), False: Turns()}
         """For `async def` steps and for `def` steps."""
-        self.exist: Callable[[], bool] = lambda: False
-        """True if this process knows that there are queues."""
         self.is_walking = False
         """True if claims go from queue to queue."""
         self.waiting: dict[int, int] = {}
