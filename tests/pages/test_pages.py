@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from holdfast.http.pages.places import PAGES
+from holdfast.http.pages.routes import PAGES
 from httpx2 import Response
 
 from holdfast.desk.views import VIEWS_MAX
