@@ -6,12 +6,12 @@ import re
 from urllib.parse import quote
 
 import pytest
-from holdfast.http.pages.routes import PAGES
 from httpx2 import Response
 
 from holdfast.desk.views import VIEWS_MAX
 from holdfast.http.marks import WHOLE
 from holdfast.http.pages.callbacks import LIST
+from holdfast.http.pages.routes import PAGES
 from holdfast.http.table import TABLE
 from holdfast.model import StepState
 from holdfast.namespaces import stored
