@@ -777,14 +777,15 @@ class Holdfast:
         until: Moment | None = None,
         error: str | type[BaseException] | None = None,
         prefix: str | None = None,
+        is_: str | Iterable[str] = (),
         limit: int = 50,
         before: RunInfo | None = None,
         order: Literal["newest", "oldest"] = "newest",
     ) -> list[RunInfo]:
         """Return runs, newest first, or with `order="oldest"` the oldest first: those in one of these states, of this workflow (its name, or the last part of it),
         with all of these tags, in this namespace, started at `since` or later and before `until` (a time, or how long
-        ago: a timedelta, or `2h`), with an error of this class, with an id that begins with `prefix`. For the next
-        page, pass the last run of this one as `before`."""
+        ago: a timedelta, or `2h`), with an error of this class, with an id that begins with `prefix`, and open ones that are all of `is_`: "retrying", "late", "waiting-for-ask" and the
+        like (`Trait`). For the next page, pass the last run of this one as `before`."""
         if options.whole_number(limit, "runs(limit=…)") < 1:
             raise HoldfastError(f"runs(limit={limit!r}): the limit must be 1 or more")
         where = run_filter(
@@ -797,6 +798,7 @@ class Holdfast:
             until=until,
             error=name_of(error) if isinstance(error, type) else error,
             prefix=prefix,
+            traits=(is_,) if isinstance(is_, str) else is_,
         )
         if order not in {"newest", "oldest"}:
             raise InvalidInput(f"runs(order={order!r}): expected 'newest' or 'oldest'")
@@ -820,6 +822,7 @@ class Holdfast:
         until: Moment | None = None,
         error: str | type[BaseException] | None = None,
         prefix: str | None = None,
+        is_: str | Iterable[str] = (),
         note: str = "",
         force: bool = False,
         from_: str | None = None,
@@ -841,6 +844,7 @@ class Holdfast:
             until=until,
             error=name_of(error) if isinstance(error, type) else error,
             prefix=prefix,
+            traits=(is_,) if isinstance(is_, str) else is_,
             ids=runs,
             what="plan({}=…)",
         )

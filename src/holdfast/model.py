@@ -35,6 +35,24 @@ class StepState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Trait(StrEnum):
+    """What may be said of an open run beside its state."""
+
+    RETRYING = "retrying"
+    """A step of it is to be tried again."""
+    LATE = "late"
+    """It has not ended when it was due."""
+    WAITING_FOR_AGENT = "waiting-for-agent"
+    """A step of it could begin, and nobody has begun it."""
+    WAITING_FOR_BREAKER = "waiting-for-breaker"
+    """A step of it is kept back by a breaker that is not closed."""
+    WAITING_FOR_SIGNAL = "waiting-for-signal"
+    WAITING_FOR_ASK = "waiting-for-ask"
+    WAITING_FOR_CALLBACK = "waiting-for-callback"
+    WAITING_FOR_CHILD = "waiting-for-child"
+    WAITING_FOR_TIMER = "waiting-for-timer"
+
+
 class StepKind(StrEnum):
     CALL = "call"
     TIMER = "timer"

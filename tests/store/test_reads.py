@@ -5,13 +5,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model import RunState
+from holdfast.model import BreakerState, Ending, RunState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop
+from holdfast.store.operations import Hop, RetryStep
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from holdfast.workflow.pages import PREFIX
-from tests.store.made import A, begin, call, child, closing, ended, new_run, start
+from tests.store.made import (
+    LONG_S,
+    A,
+    asked,
+    asks_people,
+    begin,
+    call,
+    child,
+    closing,
+    ended,
+    new_run,
+    number_lane,
+    start,
+    timer,
+    wait,
+)
 
 
 async def test_the_stores_clock_goes_forward(store: Store) -> None:
@@ -121,6 +136,45 @@ async def test_runs_are_filtered_by_time_namespace_error_and_beginning(store: St
     assert await found(prefix="order-", limit=1, before=(at[b], b)) == [a]
     assert await found(prefix="order", namespace="default", since=at[b]) == [d]
     assert await found(prefix="rder") == await found(prefix="order%") == []
+
+
+async def test_runs_are_filtered_by_what_they_wait_for(store: Store) -> None:
+    """Open runs that are to be tried again, that are late, or that wait for something: all of what is asked for, in lists, in
+    counts and for acts."""
+    lane = await number_lane(store, "shop.charge", (), None, "stripe")
+    tried = await begin(store, call(1, lane=lane), run=new_run("tried"))
+    (claimed,) = await store.agents.claim_steps(A, [lane], 1)
+    again = RetryStep(tried, 1, claimed.fence, LONG_S, Ending.FAILED, '{"type": "x"}')
+    assert await store.batches.commit(A, [again]) == [Answer.ACCEPTED]
+    await begin(store, call(1), run=new_run("ready"))
+    await begin(store, timer(1, 1e12), run=new_run("sleeps"))
+    await begin(store, wait(1), timer(2, 1e12), run=new_run("waits"))
+    await asks_people(store, asked(), run=new_run("asks"))
+    for name in ("promised", "over"):
+        await start(store, new_run(name, due_at=1.0))
+    await start(store, new_run("later", due_at=await store.now() + LONG_S))
+    await store.operators.cancel_run("over", "ann", "")
+
+    async def found(*traits: str, **more: Any) -> set[str]:
+        where = RunFilter(traits=traits, **more)
+        listed = {run.id for run in await store.reads.runs(where)}
+        oldest = msgspec.structs.replace(where, is_oldest_first=True)
+        assert {run.id for run in await store.reads.runs(oldest)} == listed
+        assert {run.id for run in await store.acts.meant_runs(where)} == listed
+        assert sum((await store.overview.count_meant(where)).values()) == len(listed)
+        return listed
+
+    assert await found("retrying") == await found("retrying", prefix="t") == {"tried"}
+    assert await found("late") == {"promised"}
+    assert await found("waiting-for-agent") == {"ready"}
+    assert await found("waiting-for-signal") == {"waits"}
+    assert await found("waiting-for-timer") == {"sleeps", "waits"}
+    assert await found("waiting-for-timer", "waiting-for-signal") == {"waits"}
+    assert await found("waiting-for-ask") == {"asks"}
+    assert await found("waiting-for-child") == await found("late", "retrying") == set()
+    assert await found("waiting-for-breaker") == set()
+    await store.gates.force_breaker("stripe", BreakerState.OPEN, "ann", "")
+    assert await found("waiting-for-breaker") == {"tried", "ready"}
 
 
 async def test_runs_are_counted_by_state(store: Store) -> None:

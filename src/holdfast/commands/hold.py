@@ -47,12 +47,12 @@ def scope_options(fn: Command) -> Command:
         given = {
             name: value for name, value in given.items() if name not in {"step", "dependency", "everything"}
         }
-        filters = (given[name] for name in ("states", "tags", "since", "until", "error", "prefix"))
+        filters = (given[name] for name in ("states", "tags", "since", "until", "error", "traits", "prefix"))
         if not any(filters) and len(given["run_ids"]) < 2:
             if given["yes"] or given["dry_run"]:
                 raise click.UsageError(
                     "--yes and --dry-run are for acts on many runs: say which by --state, --tag, --since, --until, "
-                    "--error or --prefix"
+                    "--error, --is or --prefix"
                 )
             target, given = None, {name: given[name] for name in ("run_ids", "note", "store", "as_json")}
             run_id = next(iter(given.pop("run_ids")), None)
@@ -103,7 +103,7 @@ def hold(target: RunTarget | None, scope: dict[str, Any] | None, note: str, stor
     held run does not go on at all. A hold on a workflow, step, dependency, namespace or everything stops only steps.
     Several holds can cover one step; it begins when all of them are released.
 
-    With several RUNs, or --state, --tag, --since, --until, --error or --prefix, runs are held one by one. The command says
+    With several RUNs, or --state, --tag, --since, --until, --error, --is or --prefix, runs are held one by one. The command says
     what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot ask:
     then nothing happens without --yes. See `holdfast acts`.
     """
@@ -147,7 +147,7 @@ def release(
 
     What is released begins at once. `holdfast holds` lists holds, and `holdfast ps --state held` lists held runs.
 
-    With several RUNs, or --state, --tag, --since, --until, --error or --prefix, held runs are released one by one. The
+    With several RUNs, or --state, --tag, --since, --until, --error, --is or --prefix, held runs are released one by one. The
     command says what would happen to them, and asks. The exit code is 1 if some of them were left alone, and 2 if it cannot
     ask: then nothing happens without --yes. See `holdfast acts`.
     """

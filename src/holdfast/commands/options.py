@@ -20,7 +20,7 @@ from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
 from holdfast.desk.filters import age, run_filter
 from holdfast.errors import HoldfastError, InvalidInput, InvalidSettings, StoreUnreachable
-from holdfast.model import DEFAULT_NAMESPACE, RunState
+from holdfast.model import DEFAULT_NAMESPACE, RunState, Trait
 from holdfast.namespaces import ALL, DEFAULT_ONLY, Namespaces, given_namespaces
 from holdfast.store import dialect_of
 from holdfast.store.reads import RunFilter
@@ -327,6 +327,7 @@ class WantedRuns(NamedTuple):
     since: str | None
     until: str | None
     error: str | None
+    traits: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     """The runs that were named, if they are several. Without them, the rest is a filter."""
 
@@ -363,6 +364,15 @@ FILTER_OPTIONS = (
     click.option("--until", metavar="TIME", help="Only runs started before then, as with --since."),
     click.option(
         "--error", metavar="CLASS", help="Only runs that failed or are stuck with an error of this class."
+    ),
+    click.option(
+        "--is",
+        "traits",
+        multiple=True,
+        type=click.Choice([str(trait) for trait in Trait]),
+        metavar="WHAT",
+        help="Only open runs that are retrying or late, or waiting-for-agent, -breaker, -signal, -ask, -callback, -child or "
+        "-timer. May be repeated.",
     ),
 )
 
@@ -426,7 +436,7 @@ def target_of(given: dict[str, Any]) -> RunTarget:
     named, wanted = tuple(dict.fromkeys(given.pop("run_ids"))), _wanted(given)
     if not named and not any(wanted):
         raise click.UsageError(
-            "name a RUN, or say which runs are meant: --state, --workflow, --since, --error, --tag, --prefix"
+            "name a RUN, or say which runs are meant: --state, --workflow, --since, --error, --is, --tag, --prefix"
         )
     if named and any(wanted):
         raise click.UsageError("name a RUN, or say by options which runs are meant: not both")

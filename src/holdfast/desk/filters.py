@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.desk.known_runs import may_exist
 from holdfast.errors import InvalidInput, UnknownRun, UnknownWorkflow
-from holdfast.model import RunState
+from holdfast.model import RunState, Trait
 from holdfast.namespaces import BETWEEN, stored
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
@@ -65,6 +65,7 @@ def run_filter(
     until: Moment | None = None,
     error: str | None = None,
     prefix: str | None = None,
+    traits: Iterable[str] = (),
     ids: Iterable[str] = (),
     what: str = "runs({}=…)",
 ) -> RunFilter:
@@ -79,12 +80,18 @@ def run_filter(
         until=None if until is None else moment(until, what.format("until"), now),
         error=error,
         prefix=prefix,
+        traits=tuple(dict.fromkeys(traits)),
         ids=tuple(dict.fromkeys(ids)),
     )
     for one in found.states:
         if one not in set(RunState):
             raise InvalidInput(
                 f"{what.format('state')}: {one!r} is no state of a run: it is one of {', '.join(RunState)}"
+            )
+    for one in found.traits:
+        if one not in set(Trait):
+            raise InvalidInput(
+                f"{what.format('is')}: {one!r} is nothing that a run may be: it is one of {', '.join(Trait)}"
             )
     for name in ("workflow", "namespace", "error", "prefix"):
         value = getattr(found, name)

@@ -46,6 +46,7 @@ async def plan(call: Call) -> Given:
             until=given.until,
             error=given.error,
             prefix=given.prefix,
+            traits=given.traits,
             ids=given.runs,
             what="{}",
         )

@@ -8,7 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.desk.asks import AskFilter
+from holdfast.errors import InvalidInput
 from holdfast.http.call import Call, Given
+from holdfast.http.reader import value_place
+from holdfast.http.refusals import Refusal
 from holdfast.wire import answers, requests
 
 
@@ -32,7 +35,14 @@ async def ask(call: Call) -> Given:
 
 async def answer(call: Call) -> Given:
     given: requests.Answer = call.body
-    taken = await call.desk.asks.answer(call.who, call.id("ask"), bytes(given.value), given.note, by=given.by)
+    ask = call.id("ask")
+    try:
+        taken = await call.desk.asks.answer(call.who, ask, bytes(given.value), given.note, by=given.by)
+    except InvalidInput as wrong:
+        text = str(wrong)
+        other = "/by" if text.startswith("by:") else "/note"
+        place = value_place("/value", text) if text.startswith("answer:") else other
+        raise Refusal("invalid", text, place=place) from None
     return Given(taken)
 
 

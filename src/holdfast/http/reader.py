@@ -228,6 +228,15 @@ def pointer(key: object) -> str:
     return "/" + text.replace("~", "~0").replace("/", "~1")
 
 
+_WHERE = re.compile(r"[^:]*: (\w+(?:\.\w+|\[[0-9]+\])*): ")
+
+
+def value_place(place: str, text: str) -> str:
+    """Return the JSON pointer of what is wrong with the value at `place`, by a message such as `order(): lines[0].sku: problem`."""
+    found = _WHERE.match(text)
+    return place if found is None else place + "".join(pointer(one) for one in re.findall(r"\w+", found[1]))
+
+
 def _explained(message: str) -> tuple[str, str]:
     """Return what msgspec says is wrong, and the JSON pointer of the place."""
     found = _PLACE.search(message)

@@ -16,6 +16,7 @@ from holdfast.desk.starts import StartRequest
 from holdfast.errors import InvalidInput, UnknownSignal, UnknownUpdate, UpdateTimeout
 from holdfast.http import views
 from holdfast.http.call import Call, Given
+from holdfast.http.reader import value_place
 from holdfast.http.refusals import Refusal, problem_of
 from holdfast.log_buffer import level_number
 from holdfast.logs import LogFilter
@@ -33,13 +34,16 @@ STEPS_PAGE = 1_000
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
-class RunsQuery(msgspec.Struct):
+class RunsQuery(msgspec.Struct, rename={"traits": "is"}):
     workflow: str | None = None
     state: list[str] = []
     since: str | None = None
     until: str | None = None
     error: str | None = None
     prefix: str | None = None
+    traits: list[str] = []
+    """Only open runs that are all of this: retrying, late, waiting-for-agent, waiting-for-breaker, waiting-for-signal,
+    waiting-for-ask, waiting-for-callback, waiting-for-child, waiting-for-timer."""
     order: Literal["newest", "oldest"] = "newest"
     """Which run comes first, by the time at which it was started."""
     limit: Limit = LIMIT
@@ -54,12 +58,13 @@ class RunsQuery(msgspec.Struct):
     """Also say in a few words how each run ended, or what it waits for."""
 
 
-class CountsQuery(msgspec.Struct):
+class CountsQuery(msgspec.Struct, rename={"traits": "is"}):
     workflow: str | None = None
     since: str | None = None
     until: str | None = None
     error: str | None = None
     prefix: str | None = None
+    traits: list[str] = []
     pages: bool = True
 
 
@@ -108,17 +113,16 @@ def _demand_one_time(given: requests.Start, place: str = "") -> None:
         raise Refusal("invalid", "give begin_in_s or begin_at, not both", place=f"{place}/begin_in_s")
 
 
+STARTS = ("id", "tags", "priority", "fair", "key", "begin_at", "due_at", "due_in_s")
+"""What a start has besides its input, as errors begin that are about it."""
+
+
 def start_place(wrong: Exception) -> str:
     """Return which part of a start an error is about."""
     text = str(wrong)
-    return next(
-        (
-            f"/{name}"
-            for name in ("id", "tags", "priority", "fair", "key", "begin_at", "due_at", "due_in_s")
-            if text.startswith(name)
-        ),
-        "/input",
-    )
+    if name := next((one for one in STARTS if text.startswith(one)), ""):
+        return f"/{name}"
+    return value_place("/input", text)
 
 
 async def start(call: Call) -> Given:
@@ -173,6 +177,7 @@ async def _filter(call: Call, query: RunsQuery | CountsQuery, states: Sequence[s
             until=query.until,
             error=query.error,
             prefix=query.prefix,
+            traits=query.traits,
             what="?{}",
         )
     except InvalidInput as wrong:

@@ -112,6 +112,7 @@ async def _filter(call: Call, text: str) -> RunFilter:
             until=query.until,
             error=query.error,
             prefix=query.prefix,
+            traits=query.traits,
             what="?{}",
         )
     except InvalidInput as wrong:

@@ -45,6 +45,7 @@ class RemoteActDesk:
             until=moment(where.until),
             error=where.error,
             prefix=where.prefix,
+            traits=list(where.traits),
             runs=list(where.ids),
             note=note,
             force=how.force,

@@ -225,6 +225,7 @@ class RemoteRunDesk:
             "until": moment(where.until),
             "error": where.error,
             "prefix": where.prefix,
+            "is": list(where.traits) or None,
             "before": None if where.before is None else path_of(where.before[1]),
             "pages": where.has_pages,
             "order": "oldest" if where.is_oldest_first else None,

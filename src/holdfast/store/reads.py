@@ -46,6 +46,8 @@ class RunFilter(msgspec.Struct, kw_only=True):
     """The class of the error that ended the run or made it stuck: its name, or the last part of it."""
     prefix: str | None = None
     """The beginning of the run's id."""
+    traits: tuple[str, ...] = ()
+    """The run is open, and all of this: see `Trait`."""
     ids: tuple[str, ...] = ()
     """Exactly these runs. Only acts are about them: a list is not."""
     before: tuple[float, str] | None = None
@@ -59,7 +61,10 @@ class RunFilter(msgspec.Struct, kw_only=True):
     def is_narrow(self) -> bool:
         """True if it leaves out any run, apart from the page."""
         return any(
-            (self.states, self.workflow, self.tags, self.namespace, self.error, self.prefix, self.ids)
+            (
+                *(self.states, self.workflow, self.tags, self.namespace, self.error, self.prefix, self.ids),
+                self.traits,
+            )
         ) or not (self.since is None and self.until is None)
 
 
@@ -274,7 +279,7 @@ def filter_values(where: RunFilter) -> tuple[Any, ...]:
     at, after = min(bounds, default=(None, None))
     tags = json.dumps(where.tags) if where.tags else None
     page = (list(where.states), where.workflow, at, after, tags, where.limit)
-    return (*page, where.namespace, where.since, where.error, where.has_pages)
+    return (*page, where.namespace, where.since, where.error, where.has_pages, list(where.traits))
 
 
 def _cursor(until: float | None) -> tuple[float, str] | None:

@@ -224,7 +224,7 @@ class ResolveSkip(Strict):
 Verb = Literal["cancel", "hold", "release", "retry", "skip", "fork"]
 
 
-class Plan(Strict, rename={"start": "from"}):
+class Plan(Strict, rename={"start": "from", "traits": "is"}):
     """An act on many runs. The runs are chosen as by `GET /v1/runs`, or named. Nothing happens to them until it is carried
     out."""
 
@@ -238,6 +238,7 @@ class Plan(Strict, rename={"start": "from"}):
     until: Name | None = None
     error: Name | None = None
     prefix: Id | None = None
+    traits: list[Name] = []
     note: Note = ""
     force: bool = False
     """Of `cancel`: also stop runs that are undoing."""

@@ -52,7 +52,8 @@ async def answer(call: Call) -> Given:
     else:
         return page.to(page.url(f"/asks/{one.ref}"))
     again: answers.Ask = await page.ask("GET /v1/asks/{ask}")  # somebody may have answered meanwhile
-    return await _shown(page, again, wrong=found.detail or found.title, status=found.status, given=given)
+    wrong = found.detail or found.title
+    return await _shown(page, again, wrong=wrong, place=found.place, status=found.status, given=given)
 
 
 async def _shown(
@@ -61,6 +62,7 @@ async def _shown(
     *,
     ended: bool = False,
     wrong: str = "",
+    place: str = "",
     status: int = 200,
     given: dict[str, list[str]] | None = None,
 ) -> Given:
@@ -73,6 +75,8 @@ async def _shown(
     if one is not None:
         fields = forms.answer_fields(words.value(one.form))
         fields = tuple(field._replace(value=typed.get(field.name, [field.value])[0]) for field in fields)
+        fields, is_said = forms.refused(fields, place, wrong)
+        wrong = "nothing was answered: see what is marked below" if is_said else wrong
         show = words.value(one.show)
     return await page.shown(
         "asks.html",

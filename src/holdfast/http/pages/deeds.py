@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.codec.schema import example
 from holdfast.errors import HoldfastError
 from holdfast.http.call import Call, Given, Route
 from holdfast.http.pages import words
@@ -44,13 +45,18 @@ class Field(NamedTuple):
     name: str
     label: str
     kind: str = "text"
-    """text, area, json, check, number, choice, runs: those that were selected, or yes: a check that says so if it is not set."""
+    """text, area, json, lines, check, number, date, choice, runs: those that were selected, or yes: a check that says so if it is
+    not set. group and union begin a group of fields, and end ends it."""
     hint: str = ""
     value: str = ""
     choices: tuple[str, ...] = ()
     is_required: bool = False
     is_null: bool = False
     """True if an empty field stands for null, and is not left out."""
+    example: str = ""
+    """What may stand in it."""
+    wrong: str = ""
+    """What is wrong with what was typed."""
 
 
 NOTE = Field("note", "Why", hint="stands in the journal")
@@ -109,7 +115,7 @@ async def _forked(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]:
 
 
 async def _signalled(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]:
-    """The form of a signal offers the names that the workflow has declared."""
+    """The form of a signal offers the names that the workflow has declared, and shows what each of them carries."""
     row: answers.WholeRun = await page.ask("GET /v1/runs/{run}")
     name = path_of(row.workflow)
     try:
@@ -117,10 +123,17 @@ async def _signalled(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]
     except HoldfastError:
         return fields
     declared = json.loads(bytes(known.versions[0].signals))
-    names = tuple(declared.get("signals", {})) if isinstance(declared, dict) else ()
-    return tuple(
-        one._replace(kind="choice", choices=names) if one.name == "name" and names else one for one in fields
-    )
+    schemas = declared.get("signals", {}) if isinstance(declared, dict) else {}
+    if not schemas:
+        return fields
+    carried = [
+        f"{name} {json.dumps(example(schema), ensure_ascii=False)}" for name, schema in schemas.items()
+    ]
+    known = {
+        "name": {"kind": "choice", "choices": tuple(schemas)},
+        "data": {"hint": words.short(f"JSON, such as {' · '.join(carried)}")},
+    }
+    return tuple(one._replace(**known.get(one.name, {})) for one in fields)
 
 
 async def _offered(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]:
@@ -372,7 +385,8 @@ DEEDS: tuple[Deed, ...] = (
          (Field("verb", "What", "choice", choices=("cancel", "hold", "release", "retry", "skip", "fork")),
           Field("runs", "Runs", "runs"), Field("state", "States", hint="separated by spaces; empty: all that it can be done to"),
           Field("workflow", "Workflow"), Field("prefix", "Ids that begin with"), Field("error", "Error with"),
-          Field("since", "Since", hint="2h, 3d, or a time"), Field("until", "Until"), Field("tags", "Tags", "json",
+          Field("since", "Since", hint="2h, 3d, or a time"), Field("until", "Until"),
+          Field("is", "Is", hint="retrying, late, waiting-for-ask"), Field("tags", "Tags", "json",
           "an object of texts", "{}"), Field("from", "From", hint="of forks: the key of a step"),
           Field("force", "Force", "check", "of cancel: also stop runs that are undoing"), NOTE), after=_to_act),
     Deed("/v1/acts/{act}/go", "Carry out this act?", "It is done in batches, by whoever has its lease, and survives a closed "
@@ -384,13 +398,15 @@ DEEDS: tuple[Deed, ...] = (
 # fmt: on
 
 
+KEYWORDS = {"from": "start", "is": "traits"}
+"""What Python calls the fields whose names mean something else to it."""
 DeedQuery = msgspec.defstruct(
     "DeedQuery",
     [
-        (name if name != "from" else "start", str, "")
+        (KEYWORDS.get(name, name), str, "")
         for name in sorted({field.name for deed in DEEDS for field in deed.fields if field.kind != "runs"})
     ],
-    rename={"start": "from"},
+    rename={name: keyword for keyword, name in KEYWORDS.items()},
 )
 """What fields begin with. A page that opens a form knows some of them."""
 
@@ -510,7 +526,7 @@ def members(deed: Deed, fields: Mapping[str, list[str]]) -> dict[str, Any]:
             found[field.name] = field.name in fields
         elif field.kind == "runs":
             found[field.name] = [_run_of(one, field.name) for one in fields.get(field.name, ())]
-        elif text.strip() and field.name in {"namespaces", "can", "who", "state"}:
+        elif text.strip() and field.name in {"namespaces", "can", "who", "state", "is"}:
             found[field.name] = text.split()
         elif text.strip() and field.kind in {"text", "area", "choice"}:
             found[field.name] = text.strip()

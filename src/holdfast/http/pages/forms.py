@@ -1,19 +1,28 @@
 """Forms from JSON Schemas, and values from what was typed into them. Pure.
 
-A text, a number, a choice, yes or no: each is a field. Anything deeper is a field for JSON. What a value must be is not
-decided here: the API checks it by the same schema.
+A text, a number, a time, a choice, yes or no: each is a field. So is a list of texts or numbers, one in each line. An object is a
+group of fields, and a union of objects a choice with a group for each. Anything else is a field for JSON that shows an example.
+What a value must be is not decided here: the API checks it by the same schema. A field's name is its place in what is sent, so a
+refusal finds its field.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from holdfast.codec.schema import example
 from holdfast.http.pages.deeds import Field
+from holdfast.http.reader import pointer
 from holdfast.http.refusals import Refusal
 
-BEFORE, VALUE = "input.", "value"
+INPUT, VALUE = "/input", "value"
+DEPTHS = (4, 3, 2, 1)
+"""How many objects inside one another become groups: as many as leave no more than `FIELDS_MAX` fields."""
+FIELDS_MAX = 60
+NOTHING = object()
+"""What an empty field stands for: the default holds."""
 BOUNDS = (
     ("minimum", "at least {}"),
     ("exclusiveMinimum", "more than {}"),
@@ -21,8 +30,27 @@ BOUNDS = (
     ("exclusiveMaximum", "less than {}"),
     ("minLength", "at least {} characters"),
     ("maxLength", "at most {} characters"),
+    ("minItems", "at least {} of them"),
+    ("maxItems", "at most {} of them"),
     ("pattern", "of the form {}"),
 )
+FORMATS = {
+    "date-time": "such as 2026-11-20T14:00Z",
+    "time": "such as 14:00Z",
+    "partial-time": "such as 14:00",
+    "duration": "such as PT1H30M",
+    "base64": "in base64",
+}
+KINDS = {
+    "integer": "a number",
+    "number": "a number",
+    "string": "a text in quotes",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+"""What JSON may be, in words."""
+PLAIN = {"string": "text", "integer": "number", "number": "number"}
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -38,94 +66,278 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def fields(schema: Any) -> tuple[Field, ...]:
-    """Return the fields for the arguments of a workflow. Without properties it is one field for all of them."""
-    root = schema if isinstance(schema, Mapping) else {}
-    top = resolved(root, root)
-    properties = top.get("properties")
-    if not isinstance(properties, Mapping):
-        return (Field("input", "Input", "json", "arguments by name", "{}"),)
-    required = set(top.get("required", ()))
-    return tuple(field(name, one, root, is_required=name in required) for name, one in properties.items())
+class Part(NamedTuple):
+    """A part of a value, as a form sees it."""
+
+    place: str
+    label: str
+    schema: Mapping[str, Any]
+    """Without references, and without null."""
+    root: Mapping[str, Any]
+    is_required: bool
+    """True if it cannot be left out."""
+    depth: int
+    """How many objects in it may still become groups."""
+    inside: tuple[str, ...] = ()
+    """The types around it. One that has itself in it becomes no group again."""
+
+    @property
+    def kind(self) -> str:
+        """group, union, lines, or the kind of a field."""
+        one = self.schema
+        if self.choices:
+            return "choice"
+        if self.depth and isinstance(one.get("properties"), Mapping) and one["properties"]:
+            return "group"
+        if self.depth and self.variants:
+            return "union"
+        kind = one.get("type")
+        if kind == "boolean":
+            return "choice"
+        if kind in PLAIN:
+            return "date" if one.get("format") == "date" else PLAIN[kind]
+        if kind == ["string", "number"]:
+            return "text"  # a decimal
+        if kind == "array" and self.items.get("type") in PLAIN and "enum" not in self.items:
+            return "lines"
+        return "json"
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What may be chosen, by the words for it."""
+        if self.schema.get("type") == "boolean":
+            return {"true": True, "false": False}
+        found = self.schema.get("enum")
+        if not isinstance(found, list) or any(isinstance(one, list | dict) for one in found):
+            return {}
+        return {one if isinstance(one, str) else json.dumps(one): one for one in found if one is not None}
+
+    @property
+    def items(self) -> Mapping[str, Any]:
+        return resolved(self.schema.get("items"), self.root)
+
+    @property
+    def tag(self) -> str:
+        """The name of the member that says which object of a union it is."""
+        return str(self.schema["discriminator"]["propertyName"])
+
+    @property
+    def variants(self) -> dict[str, Part]:
+        """The objects of a union, by their tags."""
+        how = self.schema.get("discriminator")
+        if not isinstance(how, Mapping) or not isinstance(how.get("mapping"), Mapping):
+            return {}
+        return {
+            tag: self._replace(
+                schema=resolved({"$ref": ref}, self.root), label=tag, place=self.place + pointer(tag)
+            )
+            for tag, ref in how["mapping"].items()
+        }
+
+    @property
+    def members(self) -> list[Part]:
+        required, inside = set(self.schema.get("required", ())), (*self.inside, str(self.schema.get("title")))
+        return [
+            part(
+                self.place + pointer(name),
+                name,
+                one,
+                self.root,
+                is_required=name in required,
+                depth=self.depth - 1,
+                inside=inside,
+            )
+            for name, one in self.schema["properties"].items()
+        ]
+
+    @property
+    def hint(self) -> str:
+        one = self.schema
+        hints = (
+            [str(one["description"])]
+            if one.get("description") and self.kind not in {"group", "union"}
+            else []
+        )
+        if self.kind == "lines":
+            hints.append("one in each line")
+        elif self.kind == "json":
+            kinds = [resolved(each, self.root).get("type") for each in one.get("anyOf", [one])]
+            names = dict.fromkeys(KINDS[each] for each in kinds if isinstance(each, str) and each in KINDS)
+            hints.append(f"JSON: {' or '.join(names)}" if names else "JSON")
+        elif one.get("format") in FORMATS:
+            hints.append(FORMATS[one["format"]])
+        hints += [words.format(one[key]) for key, words in BOUNDS if key in one]
+        if (default := one.get("default")) not in (None, ""):
+            said = default if isinstance(default, str) else json.dumps(default, ensure_ascii=False)
+            hints.append(f"empty: {said}")
+        elif not self.is_required:
+            hints.append("may be empty")
+        return " · ".join(hints)
 
 
-def field(name: str, schema: Any, root: Mapping[str, Any], *, is_required: bool) -> Field:
+def part(
+    place: str,
+    label: str,
+    schema: Any,
+    root: Mapping[str, Any],
+    *,
+    is_required: bool,
+    depth: int,
+    inside: tuple[str, ...] = (),
+) -> Part:
     one = resolved(schema, root)
     kinds = [resolved(each, root) for each in one.get("anyOf", ())]
-    is_optional = any(each.get("type") == "null" for each in kinds)
     plain = [each for each in kinds if each.get("type") != "null"]
-    if is_optional and len(plain) == 1:
-        one = {**plain[0], **{key: value for key, value in one.items() if key != "anyOf"}}
-    hints = [words.format(one[key]) for key, words in BOUNDS if key in one]
-    has_default = "default" in one
-    if has_default:
-        hints.append(f"empty: {json.dumps(one['default'], ensure_ascii=False)}")
-    elif not is_required or is_optional:
-        hints.append("may be empty")
-    made = Field(f"{BEFORE}{name}", name, hint=" · ".join(hints), is_required=is_required and not is_optional)
-    if "enum" in one and all(isinstance(each, str) for each in one["enum"]):
-        empty = () if made.is_required and not has_default else ("",)
-        return made._replace(kind="choice", choices=(*empty, *one["enum"]))
-    match one.get("type"):
-        case "boolean":
-            return made._replace(kind="choice", choices=("", "true", "false"), is_required=False)
-        case "integer" | "number":
-            return made._replace(kind="number")
-        case "string":
-            return made
-    return made._replace(kind="json", is_required=False)
+    if len(plain) < len(kinds):
+        is_required = False
+        if len(plain) == 1:
+            one = {**plain[0], **{key: value for key, value in one.items() if key != "anyOf"}}
+    if one.get("title") in inside:
+        depth = 0
+    return Part(place, label, one, root, is_required and "default" not in one, depth, inside)
 
 
-def values(schema: Any, given: Mapping[str, list[str]]) -> Any:
-    """Return the arguments that a form stands for. An empty field is left out, so that its default holds."""
+def fields(schema: Any, place: str = INPUT) -> tuple[Field, ...]:
+    """Return the fields for the arguments of a workflow. Without properties it is one field for all of them."""
+    top = _top(schema, place)
+    if top is None:
+        return (Field("input", "Input", "json", "arguments by name", "{}"),)
+    return tuple(field for one in top.members for field in _drawn(one))
+
+
+def _top(schema: Any, place: str) -> Part | None:
     root = schema if isinstance(schema, Mapping) else {}
-    if "input" in given:
-        return _json(given["input"][0] or "{}", "input")
-    found: dict[str, Any] = {}
-    properties = resolved(root, root).get("properties", {})
-    for one in fields(schema):
-        text = given.get(one.name, [""])[0]
-        name = one.name.removeprefix(BEFORE)
-        if not text.strip():
-            if one.is_required and one.kind == "text":
-                found[name] = text
-            continue
-        kind = resolved(properties.get(name), root).get("type")
-        if one.kind == "json":
-            found[name] = _json(text, one.name)
-        elif one.kind == "number":
-            found[name] = _number(text, one.name)
-        elif kind == "boolean" or (one.kind == "choice" and one.choices == ("", "true", "false")):
-            found[name] = text == "true"
-        else:
-            found[name] = text
-    return found
+    one = resolved(root, root)
+    if not isinstance(one.get("properties"), Mapping):
+        return None
+    for depth in DEPTHS:
+        top = Part(place, "", one, root, is_required=True, depth=depth)
+        if sum(1 for each in top.members for _ in _drawn(each)) <= FIELDS_MAX:
+            break
+    return top
+
+
+def _drawn(one: Part) -> Iterator[Field]:
+    """Draw a part as fields. A group begins with a mark that has its name, and ends with one."""
+    made = Field(one.place, one.label, one.kind, one.hint, is_required=one.is_required)
+    if one.kind == "group":
+        yield made
+        for each in one.members:
+            for field in _drawn(each):
+                yield field if one.is_required else field._replace(is_required=False)
+        yield Field("", "", "end")
+    elif one.kind == "union":
+        yield made
+        yield Field(one.place, one.tag, "choice", choices=("", *one.variants), is_required=one.is_required)
+        for tag, variant in one.variants.items():
+            yield Field("", f"if it is {tag}", "group")
+            for each in variant.members:
+                if each.label != one.tag:
+                    yield from (field._replace(is_required=False) for field in _drawn(each))
+            yield Field("", "", "end")
+        yield Field("", "", "end")
+    elif one.kind == "choice":
+        # Yes or no is chosen, too: a box that nobody ticked would say no.
+        empty = () if one.is_required and one.schema.get("type") != "boolean" else ("",)
+        yield made._replace(choices=(*empty, *one.choices))
+    elif one.kind == "json":
+        yield made._replace(is_required=False, example=_example(one))
+    elif one.kind == "lines":
+        yield made._replace(is_required=False)
+    else:
+        yield made
+
+
+def _example(one: Part) -> str:
+    """Return a value that would fit. Of a list it has one item, and of an object that may have any names one of them."""
+    defs = {"$defs": one.root.get("$defs", {})}
+    if one.schema.get("type") == "array":
+        made: Any = [example({**one.schema.get("items", {}), **defs})]
+    elif isinstance(others := one.schema.get("additionalProperties"), Mapping):
+        made = {"name": example({**others, **defs})}
+    else:
+        made = example({**{key: value for key, value in one.schema.items() if key != "default"}, **defs})
+    return "" if made in (None, [None]) else json.dumps(made, ensure_ascii=False)
+
+
+def values(schema: Any, given: Mapping[str, list[str]], place: str = INPUT) -> Any:
+    """Return the arguments that a form stands for. An empty field is left out, so that its default holds."""
+    top = _top(schema, place)
+    if top is None or "input" in given:
+        return _json(given.get("input", [""])[0] or "{}", "input")
+    return _read(top, given)
+
+
+def _read(one: Part, given: Mapping[str, list[str]]) -> Any:
+    text = given.get(one.place, [""])[0]
+    if one.kind == "group":
+        found = _members(one.members, given)
+        return found if found or one.is_required else NOTHING
+    if one.kind == "union":
+        variant = one.variants.get(text)
+        return NOTHING if variant is None else {**_members(variant.members, given), one.tag: text}
+    if one.kind == "lines":
+        lines: list[Any] = [line.strip() for line in text.splitlines() if line.strip()]
+        if one.items["type"] != "string":
+            lines = [_number(line, one.place) for line in lines]
+        return lines if lines or one.is_required else NOTHING
+    if not text.strip():
+        may_be_empty = one.is_required and one.schema.get("type") == "string" and one.place in given
+        return text if may_be_empty and one.kind == "text" else NOTHING
+    return _scalar(one, text)
+
+
+def _members(parts: Sequence[Part], given: Mapping[str, list[str]]) -> dict[str, Any]:
+    return {one.label: value for one in parts if (value := _read(one, given)) is not NOTHING}
+
+
+def _scalar(one: Part, text: str) -> Any:
+    match one.kind:
+        case "choice":
+            return one.choices.get(text, text)
+        case "number":
+            return _number(text, one.place)
+        case "json":
+            return _json(text, one.place)
+    return text
+
+
+def refused(found: Sequence[Field], place: str, said: str) -> tuple[tuple[Field, ...], bool]:
+    """Say at its field what is wrong there. Also return whether there is such a field."""
+    names = [
+        one.name for one in found if one.name and (place == one.name or place.startswith(f"{one.name}/"))
+    ]
+    name = max(names, key=len, default=None)
+    at = next((n for n, one in enumerate(found) if one.name == name), None)
+    return tuple(one._replace(wrong=said) if n == at else one for n, one in enumerate(found)), at is not None
 
 
 def answer_fields(schema: Any) -> tuple[Field, ...]:
     """Return the fields for an answer. Yes or no are two buttons; an object has a field for each of its members."""
-    root = schema if isinstance(schema, Mapping) else {}
-    top = resolved(root, root)
-    if top.get("type") == "boolean":
+    one = _answer(schema)
+    if one.schema.get("type") == "boolean":
         return (Field(VALUE, "", "yes"),)
-    if isinstance(top.get("properties"), Mapping):
-        return fields(schema)
-    return (field("", top, root, is_required=True)._replace(name=VALUE, label="Answer"),)
+    return fields(schema, one.place) if one.kind == "group" else tuple(_drawn(one))
 
 
 def answer(schema: Any, given: Mapping[str, list[str]]) -> Any:
     """Return the answer that a form stands for."""
-    (first, *_) = found = answer_fields(schema)
-    if len(found) > 1 or first.name != VALUE:
-        return values(schema, given)
-    text = given.get(VALUE, [""])[0]
-    if first.kind == "yes" or first.choices == ("", "true", "false"):
-        if text not in {"true", "false"}:
-            raise Refusal("invalid", "say yes or no", place=VALUE)
-        return text == "true"
-    if first.kind == "json":
-        return _json(text or "null", VALUE)
-    return _number(text, VALUE) if first.kind == "number" else text
+    one = _answer(schema)
+    if one.kind == "group":
+        return values(schema, given, one.place)
+    if one.schema.get("type") == "boolean" and given.get(VALUE, [""])[0] not in one.choices:
+        raise Refusal("invalid", "say yes or no", place=VALUE)
+    found = _read(one, given)
+    return None if found is NOTHING else found
+
+
+def _answer(schema: Any) -> Part:
+    root = schema if isinstance(schema, Mapping) else {}
+    one = part(VALUE, "Answer", root, root, is_required=True, depth=DEPTHS[0])
+    if one.kind == "group":
+        is_whole = isinstance(resolved(root, root).get("properties"), Mapping)
+        return one._replace(place=f"/{VALUE}") if is_whole else one._replace(depth=0)
+    return one
 
 
 def _json(text: str, place: str) -> Any:

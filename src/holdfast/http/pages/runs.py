@@ -25,6 +25,7 @@ FIRST = ("running", "undoing", "stuck", "held", "pending", "succeeded", "failed"
 VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Needs a person", {"state": ["stuck", "held"]}),
     ("Under way", {"state": ["running", "undoing", "pending"]}),
+    ("Retrying", {"is": ["retrying"]}),
     ("Went wrong today", {"state": ["failed", "undone", "stuck"], "since": "24h"}),
 )
 """Lists that many want to see. Others are saved by whoever wants them."""
@@ -32,7 +33,7 @@ NAMED = ("workflow", "since", "until", "error", "prefix")
 _TOKEN = re.compile(r'(\w[\w.-]*)([:=])("[^"]*"|\S+)')
 
 
-class RunsPageQuery(msgspec.Struct):
+class RunsPageQuery(msgspec.Struct, rename={"traits": "is"}):
     q: str = ""
     """What was typed into the bar: it becomes the parameters below."""
     state: list[str] = []
@@ -41,6 +42,7 @@ class RunsPageQuery(msgspec.Struct):
     until: str | None = None
     error: str | None = None
     prefix: str | None = None
+    traits: list[str] = []
     order: Literal["newest", "oldest"] | None = None
     cursor: str | None = None
 
@@ -92,6 +94,7 @@ async def runs(call: Call) -> Given:
         until=query.until,
         error=query.error,
         prefix=query.prefix,
+        traits=query.traits,
         order=query.order or "newest",
         cursor=query.cursor,
         pages=False,
@@ -104,9 +107,10 @@ async def runs(call: Call) -> Given:
     usual = await usually(page)
     own: Views = await page.ask("GET /v1/views")
     tokens = [
-        Token(name, str(value), page.url("/runs", **_left(given, name)))
-        for name, value in given.items()
+        Token(name, value, page.url("/runs", **_without(given, name, value)))
+        for name, some in given.items()
         if name not in {"state", "cursor", "order"}
+        for value in _each(some)
     ]
     numbers = [(state, counts.runs.get(state, 0)) for state in FIRST]
     return await page.shown(
@@ -143,6 +147,8 @@ def _parameters(query: RunsPageQuery, tags: dict[str, str]) -> dict[str, Any]:
     """Return what the address says, as it stands in an address."""
     found: dict[str, Any] = {"state": query.state} if query.state else {}
     found |= {name: value for name in NAMED if (value := getattr(query, name))}
+    if query.traits:
+        found["is"] = query.traits
     if query.order == "oldest":
         found["order"] = query.order
     found |= {f"tag.{name}": value for name, value in tags.items()}
@@ -151,6 +157,12 @@ def _parameters(query: RunsPageQuery, tags: dict[str, str]) -> dict[str, Any]:
 
 def _left(given: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key not in {name, "cursor"}}
+
+
+def _without(given: dict[str, Any], name: str, value: str) -> dict[str, Any]:
+    """Return the parameters without one of those of a name that may be given several times."""
+    rest = [one for one in _each(given[name]) if one != value]
+    return _left(given, name) | ({name: rest} if rest else {})
 
 
 def _each(value: Any) -> Sequence[Any]:
@@ -165,8 +177,8 @@ def typed(text: str) -> dict[str, Any]:
         name, sign, value = token[1], token[2], token[3].strip('"')
         if sign == "=":
             found[f"tag.{name}"] = value
-        elif name == "state":
-            found.setdefault("state", []).append(value)
+        elif name in {"state", "is"}:
+            found.setdefault(name, []).append(value)
         elif name in NAMED:
             found[name] = value
         else:
@@ -188,6 +200,7 @@ def _meant(given: dict[str, Any]) -> dict[str, Any]:
     tags = {name.removeprefix("tag."): value for name, value in given.items() if name.startswith("tag.")}
     plain = {name: value for name, value in given.items() if name in NAMED}
     state = " ".join(given.get("state", ()))
+    plain["is"] = " ".join(given.get("is", ()))
     return plain | {"state": state, "tags": json.dumps(tags) if tags else ""}
 
 

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.http.call import Call, Given
 from holdfast.http.pages import forms, words
+from holdfast.http.pages.deeds import Field
 from holdfast.http.pages.page import Page
 from holdfast.http.reader import read_body
 from holdfast.http.refusals import Refusal, problem_of
@@ -46,9 +47,7 @@ async def start(call: Call) -> Given:
         found = problem_of(error)
     else:
         return page.to(page.url(f"/runs/{made.ref}"))
-    place = found.place.removeprefix("input.").removeprefix("/").replace("/", ".")
-    said = found.detail or found.title
-    return await _shown(call, name, given, f"{place}: {said}" if place else said, status=found.status)
+    return await _shown(call, name, given, found.detail or found.title, found.place, status=found.status)
 
 
 async def _schema(page: Page, name: str) -> Any:
@@ -56,13 +55,18 @@ async def _schema(page: Page, name: str) -> Any:
     return words.value(found.versions[0].input)
 
 
-async def _shown(call: Call, name: str, given: dict[str, list[str]], wrong: str, status: int = 200) -> Given:
+async def _shown(
+    call: Call, name: str, given: dict[str, list[str]], wrong: str, place: str = "", *, status: int = 200
+) -> Given:
     page = Page(call)
     known: answers.Workflows = await page.ask("GET /v1/workflows")
     names = sorted({one.name for one in known.items})
-    fields: tuple[Any, ...] = ()
+    fields: tuple[Field, ...] = ()
+    is_said = False
     if name:
         fields = forms.fields(await _schema(page, name))
+        fields = tuple(one._replace(value=given.get(one.name, [one.value])[0]) for one in fields)
+        fields, is_said = forms.refused(fields, place, wrong)
     return await page.shown(
         "start.html",
         "runs",
@@ -70,10 +74,10 @@ async def _shown(call: Call, name: str, given: dict[str, list[str]], wrong: str,
         status=status,
         names=names,
         name=name,
-        fields=[one._replace(value=given.get(one.name, [one.value])[0]) for one in fields],
+        fields=fields,
         id=given.get("id", [""])[0],
         tags=given.get("tags", [""])[0],
-        wrong=wrong,
+        wrong="nothing was started: see what is marked below" if is_said else wrong,
         typed="",
         command=f"holdfast start {shlex.quote(name)} --input JSON"
         if name

@@ -24,19 +24,19 @@ WHERE r.namespace = $7 AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'in
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.created_at DESC, r.id DESC LIMIT $6
 
--- Those whose ids are between $11 and $12, and after $13, by their ids. $3 and $4 are the cursor before which they were
+-- Those whose ids are between $12 and $13, and after $14, by their ids. $3 and $4 are the cursor before which they were
 -- started.
 -- name: meant_runs_beginning
 SELECT {meant(r)} FROM holdfast.runs r
-WHERE r.id >= $11 AND r.id < $12 AND r.id > $13
+WHERE r.id >= $12 AND r.id < $13 AND r.id > $14
   AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.id LIMIT $6
 
--- Those of the runs $11, after the id $12, by their ids.
+-- Those of the runs $12, after the id $13, by their ids.
 -- name: meant_runs_named
-SELECT {meant(r)} FROM unnest($11::text[]) AS u (id) JOIN holdfast.runs r ON r.id = u.id
-WHERE r.id > $12 AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
+SELECT {meant(r)} FROM unnest($12::text[]) AS u (id) JOIN holdfast.runs r ON r.id = u.id
+WHERE r.id > $13 AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.id LIMIT $6
 

@@ -67,5 +67,5 @@ SELECT m.state, count(*)::int FROM (
     SELECT state FROM holdfast.runs
     WHERE namespace = $7 AND (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
       AND created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(runs)}
-      AND ($11::text IS NULL OR (id >= $11 AND id < $12::text))
+      AND ($12::text IS NULL OR (id >= $12 AND id < $13::text))
     ORDER BY created_at DESC, id DESC LIMIT $6) m GROUP BY m.state

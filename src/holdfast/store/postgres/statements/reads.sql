@@ -15,8 +15,22 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
 -- fragment: is_quiet_page(r)
 ({r}.parent_id IS NOT NULL AND {r}.state NOT IN ('held', 'stuck') AND substring({r}.input FROM 1 FOR 9) = '{"$page":'::bytea)
 
--- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count. Most runs have
--- no error, and looking into one is slow.
+-- True if the run is open, and all that the list $11 says: what became of its steps, and whether it is late.
+-- fragment: is_so(r)
+(cardinality($11::text[]) = 0 OR ({r}.finished_at IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($11) w (word) WHERE NOT CASE w.word
+    WHEN 'late' THEN coalesce({r}.due_at <= clock_timestamp(), false)
+    WHEN 'retrying' THEN EXISTS (
+        SELECT 1 FROM holdfast.steps s WHERE s.run_id = {r}.id AND s.state = 'ready' AND s.attempt > 0 AND NOT {quarantined(s)})
+    WHEN 'waiting-for-agent' THEN EXISTS (
+        SELECT 1 FROM holdfast.steps s WHERE s.run_id = {r}.id AND s.state = 'ready' AND s.ready_at <= clock_timestamp())
+    WHEN 'waiting-for-breaker' THEN EXISTS (
+        SELECT 1 FROM holdfast.steps s JOIN holdfast.lanes l ON l.id = s.lane JOIN holdfast.breakers b ON b.name = l.depends
+        WHERE s.run_id = {r}.id AND s.state = 'ready' AND NOT {quarantined(s)} AND b.state <> 'closed')
+    ELSE EXISTS (
+        SELECT 1 FROM holdfast.steps s WHERE s.run_id = {r}.id AND s.state = 'waiting' AND 'waiting-for-' || s.kind = w.word) END)))
+
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error, whether pages count, and what it is.
+-- Most runs have no error, and looking into one is slow.
 -- fragment: is_meant(r)
 ((cardinality($1::text[]) = 0 OR {r}.state = ANY($1))
  AND ($2::text IS NULL OR {r}.workflow = $2 OR right({r}.workflow, length($2) + 1) = '.' || $2
@@ -25,7 +39,7 @@ SELECT {Run} FROM holdfast.runs WHERE id = $1
  AND ($7::text IS NULL OR {r}.namespace = $7)
  AND ($9::text IS NULL OR (({r}.error IS NOT NULL OR {r}.state = 'stuck')
       AND ({error_class({r})} = $9 OR right({error_class({r})}, length($9) + 1) = '.' || $9)))
- AND ($10::boolean OR NOT {is_quiet_page({r})}))
+ AND ($10::boolean OR NOT {is_quiet_page({r})}) AND {is_so({r})})
 
 -- The namespaces that have runs. Each costs one look into the index.
 -- name: namespaces
@@ -43,25 +57,25 @@ WHERE namespace = $7 AND (created_at, id) < (coalesce($3::timestamptz, 'infinity
   AND created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT $6
 
--- The same, of those whose ids are between $11 and $12. OFFSET 0 keeps the planner from reading the runs by their time.
+-- The same, of those whose ids are between $12 and $13. OFFSET 0 keeps the planner from reading the runs by their time.
 -- name: runs_beginning
-SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $11 AND id < $12 OFFSET 0) r
+SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $12 AND id < $13 OFFSET 0) r
 WHERE (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.created_at DESC, r.id DESC LIMIT $6
 
--- The oldest runs of the namespace $7 after the cursor ($11, $12), not before $8, and before ($3, $4).
+-- The oldest runs of the namespace $7 after the cursor ($12, $13), not before $8, and before ($3, $4).
 -- name: runs_oldest
 SELECT {Run} FROM holdfast.runs
-WHERE namespace = $7 AND (created_at, id) > (coalesce($11::timestamptz, '-infinity'), coalesce($12::text, ''))
+WHERE namespace = $7 AND (created_at, id) > (coalesce($12::timestamptz, '-infinity'), coalesce($13::text, ''))
   AND (created_at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, '')) AND created_at >= coalesce($8::timestamptz, '-infinity')
   AND {is_meant(runs)}
 ORDER BY created_at, id LIMIT $6
 
--- The same, of those whose ids are between $13 and $14.
+-- The same, of those whose ids are between $14 and $15.
 -- name: runs_beginning_oldest
-SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $13 AND id < $14 OFFSET 0) r
-WHERE (r.created_at, r.id) > (coalesce($11::timestamptz, '-infinity'), coalesce($12::text, ''))
+SELECT {Run(r)} FROM (SELECT {Run} FROM holdfast.runs WHERE id >= $14 AND id < $15 OFFSET 0) r
+WHERE (r.created_at, r.id) > (coalesce($12::timestamptz, '-infinity'), coalesce($13::text, ''))
   AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, '')) AND r.created_at >= coalesce($8::timestamptz, '-infinity')
   AND {is_meant(r)}
 ORDER BY r.created_at, r.id LIMIT $6

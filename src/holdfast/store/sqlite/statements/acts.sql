@@ -23,18 +23,18 @@ SELECT {meant(runs)} FROM runs INDEXED BY runs_newest
 WHERE namespace = ?7 AND (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
--- Those whose ids are between ?11 and ?12, and after ?13, by their ids. ?3 and ?4 are the cursor before which they were
+-- Those whose ids are between ?12 and ?13, and after ?14, by their ids. ?3 and ?4 are the cursor before which they were
 -- started.
 -- name: meant_runs_beginning
 SELECT {meant(runs)} FROM runs
-WHERE id >= ?11 AND id < ?12 AND id > ?13 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+WHERE id >= ?12 AND id < ?13 AND id > ?14 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY id LIMIT ?6
 
--- Those of the runs ?11, after the id ?12, by their ids.
+-- Those of the runs ?12, after the id ?13, by their ids.
 -- name: meant_runs_named
-SELECT {meant(r)} FROM json_each(?11) u CROSS JOIN runs r ON r.id = u.value
-WHERE r.id > ?12 AND (+r.created_at, +r.id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+SELECT {meant(r)} FROM json_each(?12) u CROSS JOIN runs r ON r.id = u.value
+WHERE r.id > ?13 AND (+r.created_at, +r.id) < (coalesce(?3, 1e18), coalesce(?4, ''))
   AND +r.created_at >= coalesce(?8, -1e18) AND {is_meant(r)}
 ORDER BY r.id LIMIT ?6
 

@@ -71,5 +71,5 @@ FROM json_each(?1) d CROSS JOIN json_each(?2) u
 SELECT m.state, count(*) FROM (
     SELECT state FROM runs INDEXED BY runs_newest
     WHERE namespace = ?7 AND (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18)
-      AND {is_meant(runs)} AND (?11 IS NULL OR (+id >= ?11 AND +id < ?12))
+      AND {is_meant(runs)} AND (?12 IS NULL OR (+id >= ?12 AND +id < ?13))
     ORDER BY created_at DESC, id DESC LIMIT ?6) m GROUP BY m.state

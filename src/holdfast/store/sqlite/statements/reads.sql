@@ -12,7 +12,21 @@ json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
 -- fragment: is_quiet_page(r)
 ({r}.parent_id IS NOT NULL AND substr({r}.input, 1, 9) = CAST('{"$page":' AS BLOB) AND +{r}.state NOT IN ('held', 'stuck'))
 
--- True if the run fits the filters: states, workflow, tags, namespace and class of its error, and whether pages count.
+-- True if the run is open, and all that the list ?11 says: what became of its steps, and whether it is late.
+-- fragment: is_so(r)
+(?11 = '[]' OR ({r}.finished_at IS NULL AND NOT EXISTS (SELECT 1 FROM json_each(?11) w WHERE NOT CASE w.value
+    WHEN 'late' THEN coalesce({r}.due_at <= (SELECT store_now()), 0)
+    WHEN 'retrying' THEN EXISTS (
+        SELECT 1 FROM steps s WHERE s.run_id = {r}.id AND +s.state = 'ready' AND s.attempt > 0 AND NOT {quarantined(s)})
+    WHEN 'waiting-for-agent' THEN EXISTS (
+        SELECT 1 FROM steps s WHERE s.run_id = {r}.id AND +s.state = 'ready' AND +s.ready_at <= (SELECT store_now()))
+    WHEN 'waiting-for-breaker' THEN EXISTS (
+        SELECT 1 FROM steps s CROSS JOIN lanes l ON l.id = s.lane CROSS JOIN breakers b ON b.name = l.depends
+        WHERE s.run_id = {r}.id AND +s.state = 'ready' AND NOT {quarantined(s)} AND b.state <> 'closed')
+    ELSE EXISTS (
+        SELECT 1 FROM steps s WHERE s.run_id = {r}.id AND +s.state = 'waiting' AND 'waiting-for-' || s.kind = w.value) END)))
+
+-- True if the run fits the filters: states, workflow, tags, namespace and class of its error, whether pages count, and what it is.
 -- fragment: is_meant(r)
 ((?1 = '[]' OR +{r}.state IN (SELECT value FROM json_each(?1)))
  AND (?2 IS NULL OR +{r}.workflow = ?2 OR substr({r}.workflow, -length(?2) - 1) = '.' || ?2
@@ -21,7 +35,7 @@ json_extract(CASE WHEN json_valid(iif({r}.state = 'stuck', {r}.note, {r}.error))
                      ON have.key = want.key AND have.value = want.value) = (SELECT count(*) FROM json_each(?5)))
  AND (?7 IS NULL OR +{r}.namespace = ?7)
  AND (?9 IS NULL OR {error_class({r})} = ?9 OR substr({error_class({r})}, -length(?9) - 1) = '.' || ?9)
- AND (?10 OR NOT {is_quiet_page({r})}))
+ AND (?10 OR NOT {is_quiet_page({r})}) AND {is_so({r})})
 
 -- The namespaces that have runs. Each costs one look into the index.
 -- name: namespaces
@@ -39,24 +53,24 @@ SELECT {Run} FROM runs INDEXED BY runs_newest
 WHERE namespace = ?7 AND (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, '')) AND created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
--- The same, of those whose ids are between ?11 and ?12.
+-- The same, of those whose ids are between ?12 and ?13.
 -- name: runs_beginning
 SELECT {Run} FROM runs
-WHERE id >= ?11 AND id < ?12 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
+WHERE id >= ?12 AND id < ?13 AND (+created_at, +id) < (coalesce(?3, 1e18), coalesce(?4, ''))
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at DESC, id DESC LIMIT ?6
 
--- The oldest runs of the namespace ?7 after the cursor (?11, ?12), not before ?8, and before (?3, ?4).
+-- The oldest runs of the namespace ?7 after the cursor (?12, ?13), not before ?8, and before (?3, ?4).
 -- name: runs_oldest
 SELECT {Run} FROM runs INDEXED BY runs_newest
-WHERE namespace = ?7 AND (created_at, id) > (coalesce(?11, -1e18), coalesce(?12, '')) AND created_at < coalesce(?3, 1e18)
+WHERE namespace = ?7 AND (created_at, id) > (coalesce(?12, -1e18), coalesce(?13, '')) AND created_at < coalesce(?3, 1e18)
   AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at, id LIMIT ?6
 
--- The same, of those whose ids are between ?13 and ?14.
+-- The same, of those whose ids are between ?14 and ?15.
 -- name: runs_beginning_oldest
 SELECT {Run} FROM runs
-WHERE id >= ?13 AND id < ?14 AND (+created_at, +id) > (coalesce(?11, -1e18), coalesce(?12, ''))
+WHERE id >= ?14 AND id < ?15 AND (+created_at, +id) > (coalesce(?12, -1e18), coalesce(?13, ''))
   AND +created_at < coalesce(?3, 1e18) AND +created_at >= coalesce(?8, -1e18) AND {is_meant(runs)}
 ORDER BY created_at, id LIMIT ?6
 
