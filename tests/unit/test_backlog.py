@@ -85,6 +85,14 @@ def test_the_most_urgent_comes_first_and_the_rest_is_counted() -> None:
     found = attention.in_order([*hopeless, stuck, poison])
     assert [one.kind for one in found] == ["stuck run", "quarantine", *["nobody can do this"] * 3]
     assert [(one.kind, one.count) for one in attention.rest(found, 3)] == [("nobody can do this", 2)]
+    many = [msgspec.structs.replace(stuck, id=f"run:{n}") for n in range(20)]
+    crowd = attention.in_order([*many, *hopeless, poison])
+    kinds = [one.kind for one in attention.named(crowd, 5)]
+    assert kinds == ["stuck run"] * 2 + ["quarantine"] + ["nobody can do this"] * 2, (
+        "many of one kind hide no other"
+    )
+    assert sum(one.count for one in attention.rest(crowd, 5)) + 5 == len(crowd)
+    assert attention.named(crowd, 100) == crowd
     assert attention.headline(found) == "5 things need a person"
     assert attention.headline(found[:1]) == "1 thing needs a person"
     assert attention.headline([]) == "Nothing needs a person"

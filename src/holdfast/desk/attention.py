@@ -20,7 +20,7 @@ from holdfast.supervisor.moves import Move
 from holdfast.wire.paths import path_of
 
 ATTENTION = 8
-"""How many things that need a person are named. The rest is counted."""
+"""How many things that need a person are named, of as many kinds as there are. The rest is counted."""
 LOOKED_AT = 100
 """How many of a kind are looked at."""
 SOLVED_WITHIN = 50
@@ -101,7 +101,7 @@ async def attention_list(store: Store, config: Config, who: Identity, limit: int
         headline=attention.headline(there),
         total=len(there),
         is_exact=len(found) < LOOKED_AT,
-        items=[_item(who, one) for one in there[:limit]],
+        items=[_item(who, one) for one in attention.named(there, limit)],
         rest=attention.rest(there, limit),
         solved=solved,
         now=moment(now),

@@ -73,9 +73,20 @@ def in_order(found: Iterable[Attention]) -> list[Attention]:
     return sorted(found, key=lambda one: (ORDER.index(one.kind), one.since, one.id))
 
 
+def named(found: Sequence[Attention], limit: int) -> list[Attention]:
+    """Return those that are named: of each kind the first, then of each kind the second, and so on. So many of one kind do not
+    hide that there is another one."""
+    turns: Counter[AttentionKind] = Counter()
+    by_turn = []
+    for n, one in enumerate(found):
+        by_turn.append((turns[one.kind], n))
+        turns[one.kind] += 1
+    return [found[n] for n in sorted(n for _, n in sorted(by_turn)[:limit])]
+
+
 def rest(found: Sequence[Attention], limit: int) -> list[LeftOut]:
-    """Return how many of each kind are left out."""
-    counts = Counter(one.kind for one in found[limit:])
+    """Return how many of each kind are not named."""
+    counts = Counter(one.kind for one in found) - Counter(one.kind for one in named(found, limit))
     return [LeftOut(kind, counts[kind]) for kind in ORDER if counts[kind]]
 
 
@@ -103,7 +114,7 @@ def stuck(run: RunRow, shown: str, now: float) -> Attention:
         kind="stuck run",
         id=f"run:{shown}",
         title=f"{shown} is stuck",
-        sentence=f"{cause or 'It cannot go on without a person'}. {command('why', shown)} says what you can do.",
+        sentence=f"{cause or 'It cannot go on without a person'}.",
         since=run.created_at,
         run=run.id,
         moves=[_act(shown, "retry", "Try again")],
