@@ -230,6 +230,12 @@ async def test_the_journal_is_searched(store: Store) -> None:
         entries = await store.reads.journal_found(where, 10, "acme")
         assert " ".join(entry.verb for entry in entries) == ("refuse" if "refuse" in wanted else ""), where
     assert [entry.verb for entry in await store.reads.journal_found(JournalFilter(), 1)] == ["refuse"]
+    await store.operators.hold(run_id, "supervisor", "")
+    entries = await store.reads.journal_found(JournalFilter(via="*"), 10)
+    assert [entry.verb for entry in entries] == ["refuse", "release", "hold"], (
+        "no role of Holdfast came by a way"
+    )
+    assert len(await store.reads.journal_found(JournalFilter(), 10)) == 4
 
 
 def test_a_store_that_is_used_again_in_tests_begins_without_an_audit() -> None:

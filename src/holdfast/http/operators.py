@@ -48,6 +48,7 @@ class JournalQuery(msgspec.Struct):
     verb: Sought = ""
     """Only verbs that contain this text: `refuse` finds requests that were refused."""
     via: Sought = ""
+    """The way by which whoever acted had come. `*` is any: what people and programs did, and not what roles of Holdfast did."""
     request: Sought = ""
 
 

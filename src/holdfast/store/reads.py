@@ -28,6 +28,7 @@ class JournalFilter(msgspec.Struct, frozen=True):
     verb: str = ""
     """A part of what was done, in any case: `refuse` finds requests that were refused."""
     via: str = ""
+    """The way by which whoever acted had come. `*` is any: what people and programs did, and not what roles of Holdfast did."""
     request: str = ""
 
 

@@ -16,23 +16,28 @@ class AuditQuery(msgspec.Struct):
     verb: Sought = ""
     via: Sought = ""
     request: Sought = ""
+    all: bool = False
+    """Also what roles of Holdfast did: most of the journal, and nobody's deed."""
 
 
 async def audit(call: Call) -> Given:
     page = Page(call)
     query: AuditQuery = call.query
-    sought = JournalQuery(
-        200, query.who.strip(), query.verb.strip(), query.via.strip(), query.request.strip()
-    )
+    via = query.via.strip() or ("" if query.all else "*")
+    sought = JournalQuery(200, query.who.strip(), query.verb.strip(), via, query.request.strip())
     found: answers.Journal = await page.ask("GET /v1/journal", query=sought)
-    is_sought = any(msgspec.structs.astuple(query))
+    given = {name: value for name, value in msgspec.structs.asdict(query).items() if name != "all" and value}
     return await page.shown(
         "audit.html",
         "audit",
         "Audit",
         items=found.items,
         query=query,
-        sought=is_sought,
+        sought=bool(given),
+        ways=[
+            ("People and programs", page.url("/audit", **given), not query.all),
+            ("Everything", page.url("/audit", **given, all="true"), query.all),
+        ],
         looked_at=f"{JOURNAL_LOOKED_AT:,}",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ from holdfast.http.refusals import Refusal, problem_of
 from holdfast.http.runs import LimitQuery, LogsQuery, StepsQuery
 from holdfast.http.views import NULL
 from holdfast.lateness import due_words
-from holdfast.model import RunState, StepKind, StepState
+from holdfast.model import Ending, RunState, StepKind, StepState
 from holdfast.timeline import Timeline
 from holdfast.wire import answers
 
@@ -79,7 +80,7 @@ async def run(call: Call) -> Given:
         "none_yet": NULL,
     }
     tried: answers.Attempts = await page.ask("GET /v1/runs/{run}/attempts")
-    values["wrong"] = len(tried.items)
+    values["retried"] = sum(one.ending is not Ending.REFUSED for one in tried.items)
     outlook = None if row.state in ENDED else await page.ask("GET /v1/runs/{run}/eta")
     values["eta"] = None if outlook is None else outlook.eta
     values |= _promise(row, values["eta"], page.now)
@@ -176,7 +177,7 @@ def _flag(value: bool | None) -> str | None:
 
 async def _drawer(page: Page, n: int, tried: answers.Attempts) -> dict[str, Any]:
     assert page.now is not None
-    step: answers.Step = await page.ask("GET /v1/runs/{run}/steps/{n}", n=str(n))
+    step: answers.WholeStep = await page.ask("GET /v1/runs/{run}/steps/{n}", n=str(n))
     logs = await page.ask("GET /v1/runs/{run}/logs", query=LogsQuery(step=n, limit=200))
     one = seen(step, tried.items, page.now)
     return {
@@ -184,7 +185,14 @@ async def _drawer(page: Page, n: int, tried: answers.Attempts) -> dict[str, Any]
         "tries": [_tried(each) for each in reversed(one.tries)],
         "traceback": traceback(step.error),
         "logs": logs,
+        "checkpoint": step.checkpoint != NULL,
+        "here": partial(_where, step),
     }
+
+
+def _where(step: answers.WholeStep, agent: str) -> str:
+    """Return where an agent is. Of one that has the step no more, only its id is known."""
+    return step.place if agent == step.agent and step.place else agent[:8]
 
 
 def _tried(attempt: answers.Attempt) -> dict[str, Any]:

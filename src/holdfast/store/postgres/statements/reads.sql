@@ -160,7 +160,7 @@ ORDER BY id DESC LIMIT $2
 -- Rows of the journal that have what somebody looks for.
 -- fragment: wanted(j)
     ($3::text = '' OR position(lower($3) IN lower({j}.actor)) > 0) AND ($4::text = '' OR position(lower($4) IN lower({j}.verb)) > 0)
-  AND ($5::text = '' OR {j}.via = $5) AND ($6::text = '' OR {j}.request = $6)
+  AND ($5::text = '' OR {j}.via = $5 OR ($5 = '*' AND {j}.via IS NOT NULL)) AND ($6::text = '' OR {j}.request = $6)
 
 -- Among the newest $2 rows, so that nobody makes the store read all of it.
 -- name: journal_found

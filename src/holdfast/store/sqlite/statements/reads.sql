@@ -150,7 +150,7 @@ WHERE run_id = ?1 AND (via IS NULL OR at >= (SELECT created_at - 60 FROM runs WH
 -- Rows of the journal that have what somebody looks for.
 -- fragment: wanted(j)
     (?3 = '' OR instr(lower({j}.actor), lower(?3))) AND (?4 = '' OR instr(lower({j}.verb), lower(?4)))
-  AND (?5 = '' OR {j}.via = ?5) AND (?6 = '' OR {j}.request = ?6)
+  AND (?5 = '' OR {j}.via = ?5 OR (?5 = '*' AND {j}.via IS NOT NULL)) AND (?6 = '' OR {j}.request = ?6)
 
 -- Among the newest ?2 rows, so that nobody makes the store read all of it.
 -- name: journal_found
