@@ -52,7 +52,7 @@ INVALID = {
     "a tag that is no text": (b'{"workflow": "shop.count", "tags": {"x": 5}}', "/tags"),
     "a priority beyond all": (b'{"workflow": "shop.count", "priority": 99999999999}', "/priority"),
     "no time": (b'{"workflow": "shop.count", "timeout_s": -1}', "/timeout_s"),
-    "an input that does not fit": (b'{"workflow": "shop.count", "input": {"a": "x"}}', "/input"),
+    "an input that does not fit": (b'{"workflow": "shop.count", "input": {"a": "x"}}', "/input/a"),
     "an array of arguments": (b'{"workflow": "shop.count", "input": [1]}', "/input"),
     "a bare argument": (b'{"workflow": "shop.count", "input": 1}', "/input"),
     "an argument too many": (b'{"workflow": "shop.count", "input": {"a": 1, "c": 1}}', "/input"),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -231,6 +236,43 @@ async def mail(n: int) -> int:
 @workflow
 async def mails(n: int = 1) -> int:
     return await mail(n)
+
+
+@dataclass
+class Address:
+    street: str
+    code: Annotated[str, Meta(pattern="^[0-9]{4}$")] = "0001"
+
+
+@dataclass
+class Line:
+    sku: str
+    count: Annotated[int, Meta(ge=1)] = 1
+
+
+class Card(msgspec.Struct, tag=True):
+    number: str
+
+
+class Transfer(msgspec.Struct, tag=True):
+    iban: str
+    days: int = 3
+
+
+@dataclass
+class Parcel:
+    to: Address
+    lines: list[Line]
+    pay: Card | Transfer
+    on: dt.date
+    speed: Literal["slow", "fast"] = "slow"
+    bill_to: Address | None = None
+    remarks: list[str] = field(default_factory=list)
+
+
+@workflow
+async def deliver(parcel: Parcel, gift: bool = False) -> str:
+    return await ship(parcel.to.street)
 
 
 @workflow

@@ -46,8 +46,8 @@ def test_smoke_a_person_finds_a_run_and_holds_it(window: Window, site: Site) -> 
 
 
 PLACES = [
-    "/", "/runs", "/asks", "/asks?ended=true", "/alerts", "/workflows", "/workflows/tests.pages.application.buy", "/schedules", "/schedules/nightly", "/backlog", "/agents", "/gates", "/quarantine",
-    "/acts", "/audit", "/tokens", "/limits", "/limits/bank", "/limits/mail", "/events", "/events?type=fx.published", "/events/bank/e2",
+    "/", "/runs", "/runs?is=retrying", "/asks", "/asks?ended=true", "/alerts", "/workflows", "/workflows/tests.pages.application.buy", "/schedules", "/schedules/nightly", "/backlog", "/agents", "/gates", "/quarantine",
+    "/acts", "/audit", "/audit?all=true", "/tokens", "/callbacks", "/start?workflow=tests.pages.application.deliver", "/limits", "/limits/bank", "/limits/mail", "/events", "/events?type=fx.published", "/events/bank/e2",
     "/triggers", "/occasions/evening@when:2026-11-18", "/occasions/evening@when:2026-11-16", "/do/v1/limits/bank",
     "/do/v1/occasions/evening@when:2026-11-18/start", "/more", "/start", "/signin", "/runs/trip-8841", "/runs/order-1002?step=1",
     "/runs/order-1002?view=steps", "/runs/order-1003?view=data", "/runs/held-1?view=journal", "/runs/family-2?view=children",
@@ -154,6 +154,38 @@ def test_keys_lead_everywhere(window: Window) -> None:
     expect(page).to_have_url(re.compile(r"/runs/order-1001$"))
 
 
+def test_the_window_of_a_timeline_is_dragged_and_stands_in_the_address(window: Window) -> None:
+    """Dragging along the axis chooses a part, dragging a row moves it and opens nothing, and whoever gets the address sees the same.
+    The tab key leads to the rows."""
+    page = window.open("/runs/mall-prod")
+    inner = page.locator("#timeline .tl-axis svg.z")
+    box = page.locator("#timeline .tl-axis .tl-track").bounding_box()
+    assert box is not None
+
+    def drag(y: float, *shares: float) -> None:
+        first, *rest = (box["x"] + box["width"] * share for share in shares)
+        page.mouse.move(first, y)
+        page.mouse.down()
+        for x in rest:
+            page.mouse.move(x, y, steps=5)
+        page.mouse.up()
+
+    drag(box["y"] + 8, 0.25, 0.75)
+    expect(inner).to_have_attribute("width", re.compile(r"^(199|200)"))
+    row = page.locator("#timeline .tl-row[data-href]").first.bounding_box()
+    assert row is not None
+    drag(row["y"] + 10, 0.5, 0.4)
+    expect(page).to_have_url(re.compile(r"mall-prod#window=0\.(29|30)\d*-0\.(79|80)\d*$"))
+    page.reload()
+    expect(inner).to_have_attribute("width", re.compile(r"^(199|200|201)"))
+    press(page, "0")
+    expect(page).to_have_url(re.compile("mall-prod$"))
+    page.locator("#timeline .tl-row[tabindex='0']").focus()
+    press(page, "ArrowDown")
+    press(page, "Enter")
+    expect(page).to_have_url(re.compile("step="))
+
+
 def test_a_dialog_that_follows_another_keeps_what_it_shows(window: Window) -> None:
     """A browser says a moment later that the first one was closed. Then the second one is open."""
     page = window.open("/runs")
@@ -184,6 +216,46 @@ def test_a_run_starts_from_a_form_and_is_forked(window: Window, site: Site) -> N
     expect(page.locator(".head .pill")).to_have_text("succeeded")
     page.keyboard.press("d")
     expect(page.locator(".view")).to_contain_text("changed")
+
+
+def test_a_form_follows_nested_types_and_says_what_is_wrong_where_it_is(window: Window, site: Site) -> None:
+    """Objects are groups, and of a union only what was chosen is asked for. What is no JSON is said while it is typed, and what
+    the type refuses stands at its field. Nothing that was typed is lost."""
+    page = window.open("/start?workflow=tests.pages.application.deliver")
+    to, pay = page.get_by_role("group", name=re.compile("^to")), page.get_by_role("group", name="pay")
+    to.get_by_label("street").fill("Quay 1")
+    to.get_by_label("code").fill("12")
+    lines = page.get_by_label("lines")
+    assert lines.get_attribute("placeholder") == '[{"sku": ""}]'
+    lines.fill('[{"sku": "lamp", "count": 2}')
+    expect(lines).to_have_attribute("aria-invalid", "true")
+    lines.fill('[{"sku": "lamp", "count": 2}]')
+    expect(lines).not_to_have_attribute("aria-invalid", "true")
+    expect(pay.get_by_label("iban")).to_be_hidden()
+    pay.get_by_label("type").select_option("Transfer")
+    expect(pay.get_by_label("number")).to_be_hidden()
+    pay.get_by_label("iban").fill("NO93")
+    page.get_by_label("on", exact=True).fill("2026-12-24")
+    page.get_by_label("remarks").fill("ring twice\nmind the dog")
+    page.get_by_label("Id").fill("parcel-1")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
+    expect(to.locator(".err")).to_contain_text("regex")
+    expect(to.get_by_label("code")).to_be_focused()
+    assert audited(page) == []
+    window.said.clear()  # the browser itself logs that a request was refused
+    to.get_by_label("code").fill("1234")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator(".head .pill")).to_have_text("succeeded")
+    assert site.filler.ask("GET", "/v1/runs/parcel-1")["input"]["parcel"] == {
+        "to": {"street": "Quay 1", "code": "1234"},
+        "lines": [{"sku": "lamp", "count": 2}],
+        "pay": {"type": "Transfer", "iban": "NO93", "days": 3},
+        "on": "2026-12-24",
+        "speed": "slow",
+        "bill_to": None,
+        "remarks": ["ring twice", "mind the dog"],
+    }
 
 
 def _names(site: Site) -> list[str]:

@@ -39,6 +39,16 @@ function named() {
 }
 named();
 
+// A field for JSON says at once that something is no JSON.
+addEventListener("input", ({ target }) => {
+  if (!target.matches?.("textarea.mono")) return;
+  let wrong = "";
+  try { if (target.value.trim()) JSON.parse(target.value); } catch (error) { wrong = `This is not JSON: ${error.message}`; }
+  target.setCustomValidity(wrong);
+  if (wrong) target.setAttribute("aria-invalid", "true");
+  else target.removeAttribute("aria-invalid");
+});
+
 addEventListener("click", (event) => {
   const from = event.target.closest?.("[data-dialog], [data-close], [data-copy], [data-copy-next], [data-theme-toggle], tr[data-href]");
   if (!from || event.defaultPrevented) return;

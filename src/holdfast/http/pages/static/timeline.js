@@ -2,10 +2,19 @@
 import { isSilent } from "./keys.js";
 
 const tl = () => document.getElementById("timeline");
-let from = 0, to = 1;
+let from = 0, to = 1, timer = 0;
+
+// The address says what is in the window, for whoever gets it.
+const said = /^#window=([\d.]+)-([\d.]+)$/.exec(location.hash);
+if (said && Number(said[1]) < Number(said[2])) pan(Number(said[1]), Math.min(1, Number(said[2]) - Number(said[1])));
 
 function draw() {
   const wide = to - from;
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const window = wide < 1 ? `#window=${from.toFixed(4)}-${to.toFixed(4)}` : "";
+    if (window !== location.hash) history.replaceState(history.state, "", location.pathname + location.search + window);
+  }, 400);
   for (const one of document.querySelectorAll("#timeline svg.z")) {
     one.setAttribute("x", `${(-from / wide) * 100}%`);
     one.setAttribute("width", `${100 / wide}%`);
@@ -24,7 +33,8 @@ function pan(start, wide = to - from) {
 }
 
 const place = (event) => {
-  const box = tl().querySelector(".tl-axis .tl-track").getBoundingClientRect();
+  const box = tl()?.querySelector(".tl-axis .tl-track").getBoundingClientRect();
+  if (!box) return 0;
   return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
 };
 
@@ -39,18 +49,35 @@ addEventListener("wheel", (event) => {
   zoom(event.deltaY > 0 ? 1.15 : 1 / 1.15, place(event));
 }, { passive: false });
 
-let drag = null;
+// Dragging a row moves the window, dragging along the axis chooses one. What was dragged was not clicked.
+let drag = null, moved = false;
 addEventListener("pointerdown", (event) => {
-  if (event.button || !event.target.closest?.("#timeline .tl-track")) return;
-  drag = { x: event.clientX, from, wide: tl().querySelector(".tl-axis .tl-track").clientWidth };
+  const track = event.target.closest?.("#timeline .tl-track");
+  moved = false;
+  if (event.button || !track) return;
+  drag = { x: event.clientX, at: place(event), from, wide: track.clientWidth, isAxis: Boolean(track.closest(".tl-axis")) };
 });
 addEventListener("pointermove", (event) => {
-  if (!drag || to - from >= 1 || Math.abs(event.clientX - drag.x) < 4) return;
-  drag.moved = true;
-  pan(drag.from - ((event.clientX - drag.x) / drag.wide) * (to - from));
+  if (!drag || (!moved && Math.abs(event.clientX - drag.x) < 4)) return;
+  moved = drag.isAxis || to - from < 1;
+  if (drag.isAxis) choose(Math.min(drag.at, place(event)), Math.abs(drag.at - place(event)));
+  else if (moved) pan(drag.from - ((event.clientX - drag.x) / drag.wide) * (to - from));
 });
-addEventListener("pointerup", () => { drag = null; });
+addEventListener("pointerup", (event) => {
+  const wide = to - from, [first, last] = [drag?.at ?? 0, place(event)].sort((one, two) => one - two);
+  if (drag?.isAxis) {
+    choose(0, 0);
+    if (moved && last - first > 0.01) pan(from + wide * first, wide * (last - first));
+  }
+  drag = null;
+});
 addEventListener("dblclick", (event) => { if (event.target.closest?.("#timeline .tl-track")) MOVES.fit(); });
+
+function choose(start, wide) {
+  const band = tl().querySelector(".tl-grid > rect");
+  band.setAttribute("x", `${start * 100}%`);
+  band.setAttribute("width", `${wide * 100}%`);
+}
 
 // Pointing at an undo lights up what it undoes, and the other way round.
 addEventListener("pointerover", (event) => {
@@ -61,7 +88,7 @@ addEventListener("pointerover", (event) => {
 
 addEventListener("click", (event) => {
   const row = event.target.closest?.(".tl-row[data-href]");
-  if (row && !event.target.closest("a") && !drag?.moved) location.href = row.dataset.href;
+  if (row && !event.target.closest("a") && !moved) location.href = row.dataset.href;
 });
 
 function walk(by) {
