@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,9 +55,14 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     process = Process(folder, f"sqlite:///{folder}/pages.db", "up", APPLICATION)
+    # On a busy machine the tests take long. A server that nobody listens to waits for ever once its pipe is full.
+    listener = threading.Thread(target=process.process.communicate, daemon=True)
+    listener.start()
     try:
         yield Site(process.url, Filler(process.url).fill())
     finally:
+        os.killpg(process.process.pid, signal.SIGKILL)
+        listener.join()
         process.close()
 
 

@@ -181,7 +181,7 @@ def main() -> None:
     try:
         Filler(process.url).fill()
         print("filled", flush=True)
-        process.process.wait()
+        process.process.communicate()  # whoever does not read what a server says makes it wait in the end
     finally:
         process.close()
 

@@ -17,6 +17,7 @@ from holdfast.supervisor import attention
 from holdfast.supervisor.attention import AttentionKind, LeftOut
 from holdfast.supervisor.health import examine
 from holdfast.supervisor.moves import Move
+from holdfast.supervisor.phrases import ago
 from holdfast.wire.paths import path_of
 
 ATTENTION = 8
@@ -101,11 +102,21 @@ async def attention_list(store: Store, config: Config, who: Identity, limit: int
         headline=attention.headline(there),
         total=len(there),
         is_exact=len(found) < LOOKED_AT,
-        items=[_item(who, one) for one in attention.named(there, limit)],
+        items=[_item(who, await _as_it_is(store, one, now)) for one in attention.named(there, limit)],
         rest=attention.rest(there, limit),
         solved=solved,
         now=moment(now),
     )
+
+
+async def _as_it_is(store: Store, one: attention.Attention, now: float) -> attention.Attention:
+    """A run that was late when people were notified is later now."""
+    if one.kind != "late run" or one.run is None or not one.title.startswith("Run "):
+        return one
+    row = await store.reads.run(one.run)
+    if row is None or row.due_at is None or now < row.due_at:
+        return one
+    return msgspec.structs.replace(one, sentence=f"It was due {ago(now - row.due_at)} ago.")
 
 
 async def _solved(store: Store, who: Identity) -> Solved | None:

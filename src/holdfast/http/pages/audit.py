@@ -33,7 +33,6 @@ async def audit(call: Call) -> Given:
         "Audit",
         items=found.items,
         query=query,
-        sought=bool(given),
         ways=[
             ("People and programs", page.url("/audit", **given), not query.all),
             ("Everything", page.url("/audit", **given, all="true"), query.all),

@@ -152,7 +152,8 @@ async def _cancelled(page: Page) -> list[Change]:
     keys = [one.key for one in found.items]
     if not keys:
         return [Change(0, "of its steps need undoing")]
-    return [Change(len(keys), "of its steps are undone, newest first:", keys[:SAMPLE])]
+    words = "of its steps is undone:" if len(keys) == 1 else "of its steps are undone, newest first:"
+    return [Change(len(keys), words, keys[:SAMPLE])]
 
 
 async def _limited(page: Page) -> list[Change]:
@@ -382,7 +383,7 @@ DEEDS: tuple[Deed, ...] = (
          "signed out.", "Revoke", "holdfast tokens revoke {token}", "/tokens", (), is_grave=True),
     Deed("/v1/acts", "An act on many runs", "The plan lists exactly the runs that are meant now, and says what would happen to "
          "them. Nothing happens until it is carried out.", "Show what would happen", "holdfast VERB --state STATE", "/acts",
-         (Field("verb", "What", "choice", choices=("cancel", "hold", "release", "retry", "skip", "fork")),
+         (Field("verb", "What", "choice", choices=("", "cancel", "hold", "release", "retry", "skip", "fork"), is_required=True),
           Field("runs", "Runs", "runs"), Field("state", "States", hint="separated by spaces; empty: all that it can be done to"),
           Field("workflow", "Workflow"), Field("prefix", "Ids that begin with"), Field("error", "Error with"),
           Field("since", "Since", hint="2h, 3d, or a time"), Field("until", "Until"),

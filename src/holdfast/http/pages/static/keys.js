@@ -25,7 +25,7 @@ function make(tag, properties, ...children) {
 
 function shown(title, ...children) {
   const dialog = document.getElementById("dialog");
-  dialog.replaceChildren(make("header", {}, make("h1", { id: "dialog-title", textContent: title, className: "sr" })), ...children);
+  dialog.replaceChildren(make("h1", { id: "dialog-title", textContent: title, className: "sr" }), ...children);
   if (!dialog.open) dialog.showModal();
   return dialog;
 }
@@ -44,7 +44,7 @@ function palette() {
   input.setAttribute("aria-label", "Find or do");
   const own = make("div", { className: "found" }), found = make("div", { className: "found", id: "found" });
   const dialog = shown("Find or do", make("div", { className: "palette" }, input, own, found));
-  const known = [...document.querySelectorAll(".rail .nav a, #content a[data-dialog]")].map((link) => ({ link, words: link.textContent.trim() }));
+  const known = [...document.querySelectorAll(".rail .nav a, #content a[data-dialog]")].map((link) => ({ link, words: [...link.childNodes].filter((one) => one.nodeName !== "B").map((one) => one.textContent).join("").trim() }));
   const items = () => [...dialog.querySelectorAll(".found a")];
   let timer = 0;
   const draw = () => {
