@@ -451,6 +451,21 @@ def test_selected_runs_are_acted_on_by_a_plan_of_exactly_these(window: Window, s
     assert states == dict.fromkeys(names, "held") | {"picked-1": "running"}
 
 
+def test_keys_go_on_where_they_were_when_the_list_has_changed(window: Window, site: Site) -> None:
+    """A row that was fetched anew keeps the focus, so the next key goes to the next row and not to the first."""
+    for n in range(3):
+        site.filler.start(f"kept-{n}", "sleeps", {"hours": 5})
+    page = window.open("/runs?prefix=kept-")
+    expect(page.locator("#pulse")).to_contain_text("Live")
+    for key in ("j", "j"):
+        press(page, key)
+    site.filler.ask("POST", "/v1/runs/kept-1/hold", {})
+    expect(page.locator("#run-kept-1 .st")).to_have_text("held")
+    expect(page.locator("#run-kept-1")).to_be_focused()
+    press(page, "j")
+    expect(page.locator("#run-kept-0")).to_be_focused()
+
+
 def test_single_keys_can_be_switched_off(window: Window) -> None:
     """Who dictates, or hits keys by accident, is not led elsewhere. The list of keys still opens, and has the switch."""
     page = window.open("/runs")

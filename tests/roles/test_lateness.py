@@ -105,6 +105,22 @@ async def test_a_run_that_is_open_at_its_due_time_is_late_once(store_url: str) -
         assert "It ended in time." in await calm.why()
 
 
+async def test_a_run_is_as_late_as_it_is_when_one_looks(store_url: str) -> None:
+    """What needs a person does not repeat how late the run was when people were notified."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        await hf.start(parcel.using(id="p", due=0.3), "a")
+
+        async def is_late() -> bool:
+            return bool(await late(hf))
+
+        await until_stored(is_late)
+        ago = "due_at - 300.0" if store_url.startswith("sqlite") else "due_at - interval '5 minutes'"
+        run_sql(store_url, f"UPDATE runs SET due_at = {ago} WHERE id = 'p'")
+        items = (await hf.desk.overview.attention(hf.who)).items
+        assert [one.sentence for one in items if one.kind == "late run"] == ["It was due 5 min ago."]
+        gate("a").set()
+
+
 async def _none_late(hf: Holdfast) -> bool:
     return not await late(hf) and not await late(hf, AlertKind.STEP_LATE)
 

@@ -271,11 +271,11 @@ def values(schema: Any, given: Mapping[str, list[str]], place: str = INPUT) -> A
 def _read(one: Part, given: Mapping[str, list[str]]) -> Any:
     text = given.get(one.place, [""])[0]
     if one.kind == "group":
-        found = _members(one.members, given)
+        found = _members(one.members if one.is_required else _optional(one.members), given)
         return found if found or one.is_required else NOTHING
     if one.kind == "union":
         variant = one.variants.get(text)
-        return NOTHING if variant is None else {**_members(variant.members, given), one.tag: text}
+        return NOTHING if variant is None else {**_members(_optional(variant.members), given), one.tag: text}
     if one.kind == "lines":
         lines: list[Any] = [line.strip() for line in text.splitlines() if line.strip()]
         if one.items["type"] != "string":
@@ -285,6 +285,11 @@ def _read(one: Part, given: Mapping[str, list[str]]) -> Any:
         may_be_empty = one.is_required and one.schema.get("type") == "string" and one.place in given
         return text if may_be_empty and one.kind == "text" else NOTHING
     return _scalar(one, text)
+
+
+def _optional(parts: Sequence[Part]) -> list[Part]:
+    """Return parts that a browser does not demand. An empty one is left out, and what misses it says so."""
+    return [one._replace(is_required=False) for one in parts]
 
 
 def _members(parts: Sequence[Part], given: Mapping[str, list[str]]) -> dict[str, Any]:

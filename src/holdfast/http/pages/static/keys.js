@@ -13,9 +13,19 @@ function move(by) {
   const all = rows(), at = all.indexOf(document.activeElement.closest?.("tr, .tl-row"));
   const to = all[Math.min(Math.max(at + by, 0), all.length - 1)];
   if (!to) return;
+  last = to;
   to.tabIndex = 0;
   to.focus();
 }
+
+// A row that is morphed is one as it came from the server: no place for the focus. The keys go on where they were.
+let last = null;
+addEventListener("pointerdown", () => { last = null; });
+addEventListener("htmx:after:swap", () => {
+  if (!last?.isConnected || ![last, document.body].includes(document.activeElement)) return;
+  last.tabIndex = 0;
+  last.focus({ preventScroll: true });
+});
 
 function make(tag, properties, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
