@@ -129,11 +129,11 @@ async def _signalled(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]
     carried = [
         f"{name} {json.dumps(example(schema), ensure_ascii=False)}" for name, schema in schemas.items()
     ]
-    known = {
+    shown: dict[str, dict[str, Any]] = {
         "name": {"kind": "choice", "choices": tuple(schemas)},
         "data": {"hint": words.short(f"JSON, such as {' · '.join(carried)}")},
     }
-    return tuple(one._replace(**known.get(one.name, {})) for one in fields)
+    return tuple(one._replace(**shown.get(one.name, {})) for one in fields)
 
 
 async def _offered(page: Page, fields: tuple[Field, ...]) -> tuple[Field, ...]:

@@ -210,11 +210,9 @@ def _top(schema: Any, place: str) -> Part | None:
     one = resolved(root, root)
     if not isinstance(one.get("properties"), Mapping):
         return None
-    for depth in DEPTHS:
-        top = Part(place, "", one, root, is_required=True, depth=depth)
-        if sum(1 for each in top.members for _ in _drawn(each)) <= FIELDS_MAX:
-            break
-    return top
+    tops = [Part(place, "", one, root, is_required=True, depth=depth) for depth in DEPTHS]
+    few = (top for top in tops if sum(1 for each in top.members for _ in _drawn(each)) <= FIELDS_MAX)
+    return next(few, tops[-1])
 
 
 def _drawn(one: Part) -> Iterator[Field]:
