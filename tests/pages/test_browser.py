@@ -392,10 +392,17 @@ def test_an_operator_starts_and_drops_an_occasion(window: Window, site: Site) ->
     window.said.clear()  # the browser itself logs that a request was refused
 
 
+def until_asleep(site: Site, prefix: str, number: int) -> None:
+    """Until nothing of these runs changes any more: an act leaves alone what has changed since its plan."""
+    asked = f"/v1/runs?prefix={prefix}&is=waiting-for-timer"
+    site.filler.until(lambda: len(site.filler.ask("GET", asked)["items"]) == number)
+
+
 def test_many_runs_are_acted_on_by_a_plan(window: Window, site: Site) -> None:
     """The list's filter becomes a plan that says what would happen; carried out, the page says what became of each."""
     for n in range(3):
         site.filler.start(f"bulk-{n}", "sleeps", {"hours": 5})
+    until_asleep(site, "bulk-", 3)
     page = window.open("/runs?prefix=bulk-")
     page.get_by_role("link", name="Act on all of these…").click()
     dialog = page.get_by_role("dialog")
@@ -415,6 +422,7 @@ def test_selected_runs_are_acted_on_by_a_plan_of_exactly_these(window: Window, s
     no other one. A name in every script is no obstacle."""
     names = ["picked-1", "picked-2", "picked/3 ü ☃", "picked-4"]
     refs = {name: site.filler.start(name, "sleeps", {"hours": 5}) for name in names}
+    until_asleep(site, "picked", 4)
     page = window.open("/runs?prefix=picked")
     expect(page.locator("#pulse")).to_contain_text("Live")
     bar = page.locator(".bulk")
