@@ -28,7 +28,7 @@ TRAPS = {
 what each returns."""
 IS_CALL = re.compile(r"(?<![\w.])[a-z_]+\((?:\$\d+::\w+\[\],)?")
 """A function without its schema before it. Several arrays in one `unnest` are a part of the language."""
-LANGUAGE = frozenset("coalesce( greatest( least( nullif( extract( u( chain(".split())
+LANGUAGE = frozenset(["coalesce(", "greatest(", "least(", "nullif(", "extract(", "u(", "chain("])
 """What looks like a call. The last two name columns."""
 
 
