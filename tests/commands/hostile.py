@@ -54,7 +54,7 @@ async def limited(text: str) -> str:
 @workflow(on="evil.came")
 async def asking(text: str) -> None:
     logging.getLogger("hostile").warning("said %s", text)
-    await ask(text, show={"what": text}, to="team:finance")
+    await ask("team:finance", text, bool, show={"what": text})
 
 
 @workflow

@@ -8,7 +8,7 @@ from shutil import copyfile
 import pytest
 
 from holdfast.safe_text import visible, visible_json
-from tests.commands.conftest import Cli
+from tests.commands.conftest import Cli, until
 from tests.commands.hostile import EVIL
 from tests.commands.test_terminal import COLOUR, Terminal
 
@@ -33,6 +33,10 @@ def hostile(lite: Cli) -> Cli:
     lite("signal", "waits", "go", "--data", json.dumps(EVIL), "--key", "k")
     lite("hold", "--workflow", "hostile.waiting", "--note", EVIL)
     lite("run", "hostile.py:waits_for_room", "--input", given, "--id", "logs", "--json")
+    asking = lite.start("run", "hostile.py:asking", "--input", given, "--id", "asks")
+    until(lambda: lite("asks", "--json").json)
+    asking.terminate()
+    lite.end(asking)
     lite("emit", "evil.came", "--data", json.dumps(EVIL), "--subject", "x", "--source", "shop")
     lite("limits", "set", "shared", "2", "--note", EVIL)
     lite("fair", "set", "acme", "3", "--note", EVIL)
@@ -55,7 +59,7 @@ def hostile(lite: Cli) -> Cli:
 
 def commands() -> list[list[str]]:
     looks = [["show", one] for one in (ID, "failed", "held", "waits")]
-    looks += [["why", one] for one in (ID, "failed", "held", "waits")]
+    looks += [["why", one] for one in (ID, "failed", "held", "waits", "asks")]
     return [
         *looks,
         ["ps"],
