@@ -18,6 +18,12 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_escaped, text)
 
 
+def visible_entry(text: str) -> str:
+    """Do the same to one entry of a list or of a log. Its further lines are indented, so that none of them looks like another
+    entry."""
+    return visible(text).replace("\n", "\n    ")
+
+
 def visible_json(line: str) -> str:
     """Do the same to a JSON document. It stays valid, because such characters can only be in its strings."""
     return _UNSEEN.sub(lambda found: _escaped_json(ord(found[0])), line)

@@ -8,13 +8,15 @@ from shutil import copyfile
 import pytest
 
 from holdfast.safe_text import visible, visible_json
-from tests.commands.conftest import Cli
+from tests.commands.conftest import Cli, until
 from tests.commands.hostile import EVIL
 from tests.commands.test_terminal import COLOUR, Terminal
 
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[2K|\x1b\[\?25[hl]|\r\n|\r")
 """The sequences that our own terminal library writes."""
+FORGED = re.compile("^FORGED", re.MULTILINE)
+"""The second line of a text, where a line of ours could begin."""
 ID = "[/x][link=evil]y"
 
 
@@ -30,12 +32,34 @@ def hostile(lite: Cli) -> Cli:
     lite("start", "hostile.py:waiting", "--input", given, "--id", "waits", "--tag", f"k={EVIL}")
     lite("signal", "waits", "go", "--data", json.dumps(EVIL), "--key", "k")
     lite("hold", "--workflow", "hostile.waiting", "--note", EVIL)
+    lite("run", "hostile.py:waits_for_room", "--input", given, "--id", "logs", "--json")
+    asking = lite.start("run", "hostile.py:asking", "--input", given, "--id", "asks")
+    until(lambda: lite("asks", "--json").json)
+    asking.terminate()
+    lite.end(asking)
+    lite("emit", "evil.came", "--data", json.dumps(EVIL), "--subject", "x", "--source", "shop")
+    lite("limits", "set", "shared", "2", "--note", EVIL)
+    lite("fair", "set", "acme", "3", "--note", EVIL)
+    lite(
+        "schedules",
+        "create",
+        "nightly",
+        "hostile.caught",
+        "--times",
+        "0 3 * * *",
+        "--input",
+        json.dumps({"text": EVIL}),
+    )
+    lite("schedules", "pause", "nightly", "--note", EVIL)
+    lite("hooks", "create", "billing", "--scheme", "github")
+    lite("breakers", "open", "bank", "--note", EVIL)
+    lite("hold", "--workflow", "hostile.waiting", "--state", "running", "--note", EVIL, "--yes", code=None)
     return lite
 
 
 def commands() -> list[list[str]]:
     looks = [["show", one] for one in (ID, "failed", "held", "waits")]
-    looks += [["why", one] for one in (ID, "failed", "held", "waits")]
+    looks += [["why", one] for one in (ID, "failed", "held", "waits", "asks")]
     return [
         *looks,
         ["ps"],
@@ -46,6 +70,20 @@ def commands() -> list[list[str]]:
         ["holds"],
         ["quarantine"],
         ["doctor"],
+        ["logs", "logs"],
+        ["graph", "hostile.py:waiting", "--run", "waits"],
+        ["events"],
+        ["limits"],
+        ["limits", "shared"],
+        ["fair"],
+        ["schedules"],
+        ["schedules", "nightly"],
+        ["hooks"],
+        ["tokens"],
+        ["acts"],
+        ["asks"],
+        ["callbacks"],
+        ["triggers"],
     ]
 
 
@@ -61,6 +99,7 @@ def test_nothing_that_is_shown_is_obeyed(hostile: Cli) -> None:
                 command,
                 ended,
             )
+            assert more or not FORGED.search(ended.out + ended.errors), (command, ended)
             seen += ended.out
     assert "\\x1b]0;pwned" in seen
     assert "[/x][link=http://evil]y" in seen
@@ -78,6 +117,7 @@ def test_nothing_is_obeyed_at_a_terminal_or_in_a_log(hostile: Cli) -> None:
         assert "pwned" in COLOUR.sub("", terminal.seen) or command[0] == "ps"
     ended = hostile("run", "hostile.py:failing", "--input", json.dumps([EVIL]), "--id", "logged", code=1)
     assert "pwned" in ended.errors
+    assert not FORGED.search(ended.errors)
     assert not UNSEEN.search(ended.errors.replace("\n", ""))
 
 

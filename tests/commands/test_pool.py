@@ -267,3 +267,24 @@ def test_what_agents_print_is_passed_on_with_their_name(lite: Cli) -> None:
     assert "agent 1 | printed by a program\n" in ended.out
     assert "INFO holdfast.node: agent 1 is asked to drain: the pool leaves" in ended.errors
     assert "agent 1 | " in ended.errors
+
+
+def test_a_line_that_only_looks_like_json_is_passed_on_as_text(lite: Cli) -> None:
+    """Whatever a step prints: JSON that is nested too deeply to be read, and JSON that says it is from another agent."""
+    (lite.folder / "prints.py").write_text(
+        "import sys\nfrom holdfast import step, workflow\n"
+        "@step\ndef talk() -> str:\n"
+        "    sys.stderr.write('[' * 5000 + '\\n' + '{\"from\": \"agent 9\"}\\n')\n"
+        "    return 'said'\n"
+        "@workflow\nasync def said() -> str:\n    return await talk()\n"
+    )
+    process = lite.start("pool", "prints.py", "--log-format", "json")
+    lite.start("scheduler", "prints.py")
+    lite("start", "prints.py:said", "--id", "r")
+    assert lite("watch", "r", "--json").json["output"] == "said"
+    process.send_signal(signal.SIGTERM)
+    ended = lite.end(process)
+    assert ended.code == 0
+    lines = [json.loads(line) for line in ended.errors.splitlines()]
+    assert {"from": "agent 1", "event": "output", "line": "[" * 5000} in lines
+    assert {"from": "agent 1"} in lines

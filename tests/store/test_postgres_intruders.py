@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
 import psycopg
 
 from holdfast import Holdfast
 from holdfast.store.postgres.connections import SAFE_PATH
-from tests.roles import flows
+from tests.roles import event_flows, flows, test_gathers, when_flows
 from tests.roles.conftest import FAST
+from tests.roles.test_events import waits
 
 TRAPS = {
     **{f"unnest({kind}[])": ("TABLE (value " + kind + ")", "QUERY SELECT * FROM pg_catalog.unnest($1)")
@@ -23,6 +26,10 @@ TRAPS = {
 }  # fmt: skip
 """Functions that fit our calls better than the server's own ones, which take any type or more arguments. The value is
 what each returns."""
+IS_CALL = re.compile(r"(?<![\w.])[a-z_]+\((?:\$\d+::\w+\[\],)?")
+"""A function without its schema before it. Several arrays in one `unnest` are a part of the language."""
+LANGUAGE = frozenset(["coalesce(", "greatest(", "least(", "nullif(", "extract(", "u(", "chain("])
+"""What looks like a call. The last two name columns."""
 
 
 async def _set_traps(url: str) -> None:
@@ -80,6 +87,39 @@ async def test_such_functions_are_not_called_on_the_connection_of_a_caller(pg_ur
             run = await hf.within(plain).start(flows.chain.using(id="b", timeout=60), 3)
         assert await run.result(20) == 3
     assert await _trapped(pg_url) == []
+
+
+async def test_no_event_calls_them_on_the_connection_of_a_caller(pg_url: str) -> None:
+    """Whatever it does there: it starts runs, also those that gather their starts, wakes one, and completes an occasion. Each
+    function in these statements is named with its schema, so no other can fit better."""
+    await _set_traps(pg_url)
+    said: list[str] = []
+    async with Holdfast(pg_url, config=FAST) as hf:
+        waiting = await hf.start(event_flows.collect.using(id="r1"), "order-42")
+        await waits(hf, "r1")
+        connection = await asyncpg.connect(pg_url)
+        connection.add_query_logger(lambda record: said.append(record.query))
+        within = hf.within(connection)
+        async with connection.transaction():
+            await within.emit("order.changed", {"id": "o1", "cents": 1}, id="1")
+            await within.emit("payment.received", {"cents": 9}, subject="order-42")
+            await within.emit("doc.changed", {"id": "a", "text": "b"})
+            await within.emit("page.seen", 1)
+            await within.emit("file.arrived", "a", subject="d1")
+            await within.emit("file.arrived", "b", subject="d1")
+            await within.emit("rates.published", {"eur": 3}, subject="d1")
+            await within.start(test_gathers.crawl, "a", [1, 2, 3])
+            await within.start(flows.chain.using(id="a", timeout=60), 2)
+        await connection.close()
+        assert await waiting.result(20) == 9
+        assert await hf.run("digest@when:d1", when_flows.report).result(20) == "digest d1: 3.0 ['a', 'b']"
+    assert len(said) > 50
+    assert await _trapped(pg_url) == []
+    ours = [
+        sql for sql in said if "typeinfo_tree" not in sql and "set_config('jit'" not in sql
+    ]  # the driver's own
+    calls = {call for sql in ours for call in IS_CALL.findall(sql) if not call.endswith(",")}
+    assert calls - LANGUAGE == set()
 
 
 async def test_every_session_looks_names_up_in_the_servers_own_schema(pg_url: str) -> None:

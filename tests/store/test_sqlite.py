@@ -2,6 +2,9 @@
 """A SQLite file: where it is, whom it belongs to, and what can be wrong with it."""
 
 import asyncio
+import os
+import re
+import shutil
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -316,6 +319,29 @@ async def test_a_file_of_another_user_that_everybody_may_write_is_refused(
     monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(StoreUnsupported, match="belongs to another user and everybody may write it"):
         await store.open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("end", connections.BESIDE)
+async def test_what_another_user_put_beside_the_file_is_refused(path: Path, end: str, exists: bool) -> None:
+    """Where everybody may create files. SQLite would read their log into the database. In other folders, those who may
+    create files are trusted."""
+    store = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    if exists:
+        await store.open()
+        await store.close()
+    beside = Path(f"{path}{end}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir() if end == "-nodes" else beside.touch()
+    os.chown(beside, 65534, -1)
+    path.parent.chmod(0o1777)
+    with pytest.raises(StoreUnsupported, match=f"{re.escape(str(beside))} belongs to another user"):
+        await store.open()
+    assert path.exists() is exists
+    path.parent.chmod(0o2770)
+    await store.open()
+    await store.close()
 
 
 async def test_a_file_of_ours_that_everybody_may_write_gives_a_warning(

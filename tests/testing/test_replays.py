@@ -24,6 +24,7 @@ def tried(sim: Sim, workflow: Workflow[Any, Any], seed: int) -> Report:
     return there.crash_everywhere(workflow)
 
 
+@pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # since Python 3.12
 @pytest.mark.parametrize("workflow", careless.FLOWS, ids=lambda each: each.name.partition(".")[2])
 def test_careless_code_is_found(sim: Sim, workflow: Workflow[[], Any]) -> None:
     """It decides otherwise on the same history: here, in another process, at another time or with another hash seed."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import io
 import json
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from email.message import Message
 from enum import Enum
 from functools import partialmethod
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, TypedDict
+from urllib.error import HTTPError
 
 import attrs
 import pydantic
@@ -687,6 +690,19 @@ class TestErrors:
         error = foreign("no")
         error.__dict__.update(code=3)
         assert "attributes" not in json.loads(encode_error(error))
+
+    def test_a_rebuilt_exception_can_be_asked_anything(self) -> None:
+        """Also one whose class looks for what is not there in a reply, which is not recorded."""
+        for fp in (None, io.BytesIO(b"s3cret")):
+            error = HTTPError("http://x/", 404, "Not Found", Message(), fp)
+            back = decode_error(encode_error(error, step="get"))
+            assert isinstance(back, HTTPError)
+            assert (back.code, back.reason, str(back)) == (404, "Not Found", "HTTP Error 404: Not Found")
+            assert not hasattr(back, "no such thing")
+            assert traceback.format_exception(back)[-2:] == [
+                "urllib.error.HTTPError: HTTP Error 404: Not Found\n",
+                "in step get\n",
+            ]
 
     def test_known_attributes_of_pythons_own(self) -> None:
         """The attributes that `str` needs are recorded."""

@@ -32,6 +32,10 @@ RECORDED: Mapping[str, Sequence[str]] = {
 """The attributes to record of classes of the standard library: people ask for them, or `str` needs them. None of them
 contains what was sent or received."""
 
+NEEDED: Mapping[str, Mapping[str, Any]] = {"urllib.error.HTTPError": {"file": None}}
+"""Attributes that are not recorded, and without which every question about an attribute that is not there raises something
+else than an AttributeError: `hasattr`, and what writes a traceback. This one is the reply, which nobody can read again."""
+
 _ALWAYS = sys.stdlib_module_names | {"holdfast"}
 _modules: set[str] = set()
 """The modules that declare a step or workflow."""
@@ -101,6 +105,8 @@ def rebuild(cls: type[Exception], args: Sequence[Any], attributes: Mapping[str, 
             BaseException.args.__set__(error, tuple(args))  # type: ignore[attr-defined]  # a descriptor made in C
         names = recorded_names(cls)
         vars(error).update((name, value) for name, value in attributes.items() if name in names)
+        for base in cls.__mro__:
+            vars(error).update(NEEDED.get(name_of(base), ()))
         str(error)
     except BaseException:  # noqa: BLE001  then the caller raises a StepFailed with the same message
         return None

@@ -125,7 +125,7 @@ def hold(target: RunTarget | None, scope: dict[str, Any] | None, note: str, stor
         if not placed.new:
             words = f"{what} was held before, by {row.actor}{f' ({row.note})' if row.note else ''}"
         elif not placed.known:
-            words += f"\n  nothing here is called {row.value} yet: is that the name?"
+            words += f"\nnothing here is called {row.value} yet: is that the name?"
         _answer(as_json, hold_object(row) | {"new": placed.new, "known": placed.known}, words, "held")
 
     run_quickly(hold_all() if target is None else hold_run(target.run_id or ""))

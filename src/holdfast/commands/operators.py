@@ -331,7 +331,7 @@ def fork(
     )
     if made.undone:
         words += (
-            f"\n  {run_id} has undone {', '.join(made.undone)}, and the fork uses their results all the same: --from "
+            f"\n{run_id} has undone {', '.join(made.undone)}, and the fork uses their results all the same: --from "
             f"{made.undone[0]} executes them again"
         )
     _answer(as_json, made.id, state, words, forked_from=run_id, kept=made.kept, undone_before=made.undone)

@@ -216,7 +216,7 @@ def _answer(ended: RunFollowed, as_json: bool) -> int:
         reason = wording.failure(run)
         line = f"{run.id} {run.state} after {lasted}{f': {reason}' if reason else ''}"
         if run.state is RunState.FAILED:
-            line += f"\n  `holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded"
+            line += f"\n`holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded"
     print_words(f"{wording.GLYPHS[run.state]} ", wording.COLOURS[run.state], end=False, err=True)
     print_words(line, err=True)
     if run.state is RunState.SUCCEEDED:

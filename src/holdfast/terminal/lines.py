@@ -1,5 +1,6 @@
 """Lines on the terminal without a terminal library: text with or without colours, and JSON. Control characters in text
-from the store are escaped, so that a terminal shows them and does not obey them."""
+from the store are escaped, so that a terminal shows them and does not obey them. Of a text with several lines, all but the
+first are indented, so that none looks like a line of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast.safe_text import visible, visible_json
+from holdfast.safe_text import visible_entry, visible_json
 
 
 def print_words(
@@ -24,9 +25,9 @@ def print_words(
     """Print a text, in colours if the output is a terminal and NO_COLOR is not set."""
     plain = (colour is None and not bold and not dim) or os.environ.get("NO_COLOR")
     if plain:
-        click.echo(visible(text), nl=end, err=err)
+        click.echo(visible_entry(text), nl=end, err=err)
     else:
-        click.secho(visible(text), fg=colour, bold=bold or None, dim=dim or None, nl=end, err=err)
+        click.secho(visible_entry(text), fg=colour, bold=bold or None, dim=dim or None, nl=end, err=err)
 
 
 def json_document(value: Any, indent: int | None = None) -> str:

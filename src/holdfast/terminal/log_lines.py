@@ -30,7 +30,7 @@ def log_object(run_id: str, info: LogInfo) -> Object:
 
 def print_log(info: LogInfo) -> None:
     """Print a line for people: when, how important, which step, and what. Further lines of the same message are
-    indented, so that none of them looks like another message."""
+    indented."""
     if info.logger == LEFT_OUT:
         print_words(f"  {where(info)} {info.message}", dim=True)
         return
@@ -41,7 +41,7 @@ def print_log(info: LogInfo) -> None:
     if info.logger:
         print_words(f"{info.logger}: ", dim=True, end=False)
     text = info.message if info.traceback is None else f"{info.message}\n{info.traceback}"
-    print_words(text.replace("\n", "\n    "), colour if info.level != "DEBUG" else None)
+    print_words(text, colour if info.level != "DEBUG" else None)
 
 
 def where(info: LogInfo) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from holdfast.errors import StoreFull
-from holdfast.safe_text import visible
+from holdfast.safe_text import visible_entry
 from holdfast.terminal import streams
 from holdfast.terminal.lines import json_document
 from holdfast.terminal.output import moment
@@ -66,14 +66,14 @@ class LineFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
+        return visible_entry(super().format(record))
 
 
 class Brief(logging.Formatter):
     """Log lines beside a live picture. They have no time, because people see them when they happen."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(f"{record.levelname.lower()}: {super().format(record)}")
+        return visible_entry(f"{record.levelname.lower()}: {super().format(record)}")
 
 
 class JsonLines(logging.Formatter):

@@ -119,11 +119,10 @@ def _line_of(who: str, line: str) -> dict[str, Any]:
     `output` event."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
-    return (
-        {"from": who, **value} if isinstance(value, dict) else {"from": who, "event": "output", "line": line}
-    )
+    known = value if isinstance(value, dict) else {"event": "output", "line": line}
+    return {"from": who} | known | {"from": who}
 
 
 def view_for(stdout: TextIO | None, node: Node, *, log_format: str | None = None) -> NodeView:

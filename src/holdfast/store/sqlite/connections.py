@@ -48,6 +48,8 @@ STATEMENTS_KEPT = 512
 """How many prepared statements apsw keeps, at most. It puts a statement into the next place of a ring after each use, so
 it keeps those of this many last uses, and has each of them once. With fewer, a busy node compiles its rarer statements
 again at every use."""
+BESIDE = ("-wal", "-shm", "-journal", "-nodes")
+"""What the names of files beside a database end with."""
 BUSY_S = 10.0
 """How long this process waits for another one that has the file's write lock, before it gives up."""
 RETRY_S = 0.0005
@@ -149,6 +151,7 @@ class Connections:
         """Create the file if it is new, readable and writable for its owner alone. An existing file is not opened here,
         because closing it would drop SQLite's locks."""
         try:
+            self._demand_nothing_beside()
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             self._demand_safe()
@@ -166,6 +169,20 @@ class Connections:
             raise StoreFull(
                 f"cannot create {self.what}: {reason}: make room or choose another folder"
             ) from None
+
+    def _demand_nothing_beside(self) -> None:
+        """Raise if somebody else has put a file beside the database that would be used with it: a log, which SQLite would read
+        into the database, or the folder of locks. Where everybody may create files, such as in /tmp, anybody could."""
+        for path in dict.fromkeys((self.path, os.path.realpath(self.path))):
+            if not Path(path).parent.stat().st_mode & stat.S_IWOTH:
+                continue
+            trusted = (None, 0, os.geteuid(), _owner(path))
+            for beside in (f"{path}{end}" for end in BESIDE):
+                if _owner(beside) not in trusted:
+                    raise StoreUnsupported(
+                        f"{beside} belongs to another user, who could decide what is in {self.what}: name a database in a folder "
+                        "where nobody else can create files"
+                    )
 
     def _demand_safe(self) -> None:
         """Raise if other users may write the file, because they could decide what this process runs. If the file is
@@ -441,3 +458,11 @@ class Connections:
                 self._look_around(self.writer)
         changed, self.changed_elsewhere = self.changed_elsewhere, False
         return changed
+
+
+def _owner(path: str) -> int | None:
+    """Return who owns what is at this path. None if there is nothing."""
+    try:
+        return Path(path).lstat().st_uid
+    except FileNotFoundError:
+        return None

@@ -1,10 +1,11 @@
 -- Events: what came in, what it started and woke. `emit` runs these statements also on connections of callers, which have
--- another search path: so functions are named with their schema there, and times are numbers.
+-- another search path: so functions are named with their schema there, and times are numbers. An `unnest` of several arrays is
+-- a part of the language, and needs no schema.
 
 -- Until the end of the transaction, nobody learns a new path for events of these types. A transaction locks types first, then
 -- values, each in the order of their numbers.
 -- name: lock_event_types
-SELECT pg_catalog.pg_advisory_xact_lock_shared(1701016948, n) FROM unnest($1::int[]) u(n)
+SELECT pg_catalog.pg_advisory_xact_lock_shared(1701016948, n) FROM pg_catalog.unnest($1::int[]) u(n)
 
 -- name: lock_event_type
 SELECT pg_catalog.pg_advisory_xact_lock(1701016948, $1::int)
@@ -12,7 +13,7 @@ SELECT pg_catalog.pg_advisory_xact_lock(1701016948, $1::int)
 -- Whoever sends or waits for events with one of these values does it before this transaction begins or after it has ended: so
 -- an event and a wait for it cannot miss each other.
 -- name: lock_event_values
-SELECT pg_catalog.pg_advisory_xact_lock(1701016949, n) FROM unnest($1::int[]) u(n)
+SELECT pg_catalog.pg_advisory_xact_lock(1701016949, n) FROM pg_catalog.unnest($1::int[]) u(n)
 
 -- name: event_paths
 SELECT p.namespace, p.type, p.path FROM unnest($1::text[], $2::text[]) u(namespace, type)
@@ -52,7 +53,7 @@ ORDER BY t.namespace, t.source, t.id, t.run_id, t.wait
 -- The runs that wait for one of these now.
 -- name: event_waits
 SELECT DISTINCT s.name, s.run_id
-FROM unnest($1::text[]) u(name)
+FROM pg_catalog.unnest($1::text[]) u(name)
 CROSS JOIN LATERAL (SELECT name, run_id FROM holdfast.steps
                     WHERE name = u.name AND kind = 'signal' AND state = 'waiting'
                       AND pg_catalog.starts_with(name, '$event:') OFFSET 0) s
@@ -74,10 +75,11 @@ CROSS JOIN LATERAL (
                       AND s.state = 'waiting')
         UNION ALL
         SELECT p.id, p.created_at, p.retry_of FROM chain c JOIN holdfast.runs p ON p.id = c.retry_of)
-    SELECT array_agg(c.id) AS ids,
-           greatest(min(c.created_at), max((SELECT max(t.received_at) FROM holdfast.event_takers t
-                                            WHERE t.run_id = c.id AND t.wait = u.wait))) AS since
-    FROM chain c HAVING count(*) > 0) w
+    SELECT pg_catalog.array_agg(c.id) AS ids,
+           greatest(pg_catalog.min(c.created_at),
+                    pg_catalog.max((SELECT pg_catalog.max(t.received_at) FROM holdfast.event_takers t
+                                    WHERE t.run_id = c.id AND t.wait = u.wait))) AS since
+    FROM chain c HAVING pg_catalog.count(*) > 0) w
 CROSS JOIN LATERAL (SELECT k.source, k.id, k.received_at FROM holdfast.event_keys k
                     WHERE k.namespace = u.namespace AND k.type = u.type AND k.path = u.path AND k.value = u.value
                       AND k.received_at >= w.since
