@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -37,6 +38,10 @@ TIMES = (
 )
 
 
+OFTEN = ("* * * * *", "30s", "*/5 * * * *", "45s", "7 * * * *", "90s", "0 */2 * * *")
+"""Times of a single day."""
+
+
 class SetClock(Environment):
     """A clock that the test moves."""
 
@@ -49,10 +54,10 @@ class SetClock(Environment):
         return self.at - BEGIN
 
 
-def plans(dice: Random) -> Iterator[tuple[str, Plan]]:
+def plans(dice: Random, times: Sequence[str]) -> Iterator[tuple[str, Plan]]:
     for number in range(20):
         plan = Plan(
-            TIMES[number % len(TIMES)] if number else "@hourly",
+            times[number % len(times)],
             zone=dice.choice(ZONES),
             overlap=dice.choice(("skip", "buffer_one", "buffer_all", "allow")),
             missed=dice.choice(("once", "skip")),
@@ -89,14 +94,23 @@ class Leaders:
         assert await self._store.schedules.fire(old, late) == 0, "a deposed leader started something"
 
 
-async def play(folder: Path, days: float, restarts: int, seed: int, *, begin: float = BEGIN) -> int:
-    """Play schedules for so many days. Return how many leaders died."""
+async def play(
+    folder: Path,
+    days: float,
+    restarts: int,
+    seed: int,
+    *,
+    begin: float = BEGIN,
+    texts: Sequence[str] = TIMES,
+    every_s: float = math.inf,
+) -> int:
+    """Play schedules for so many days. Leaders die at some of the times, and once every `every_s`. Return how many died."""
     dice, clock = Random(seed), SetClock()
     clock.at = begin
     url = f"sqlite:///{folder / 'year.db'}"
     store = open_store(url, clock)
     await store.open()
-    made = dict(plans(dice))
+    made = dict(plans(dice, texts))
     for name, plan in made.items():
         text = msgspec.json.encode(plan).decode()
         await store.schedules.create_schedule(NewSchedule(name, "app.w", "1", b"{}", b"d", text), "test")
@@ -104,10 +118,15 @@ async def play(folder: Path, days: float, restarts: int, seed: int, *, begin: fl
     await leaders.restart()
     end = begin + days * DAY
     share = restarts / (days * 40)
+    death = begin + every_s
     while clock.at < end:
         looks = await store.schedules.schedule_looks("", 500)
-        if looks.names and dice.random() < share:
+        is_time = clock.at >= death
+        if looks.names and (is_time or dice.random() < share):
             await leaders.die_between_look_and_write(looks.names, clock.at)
+        elif is_time:
+            await leaders.restart()
+        death += every_s if is_time else 0.0
         await leaders.scheduling.fire(leaders.epoch)
         if dice.random() < 0.05:
             run_sql(
@@ -115,9 +134,9 @@ async def play(folder: Path, days: float, restarts: int, seed: int, *, begin: fl
                 f"UPDATE runs SET state = 'succeeded', finished_at = {clock.at} WHERE finished_at IS NULL",
             )
         looks = await store.schedules.schedule_looks("", 500)
-        step = 0.0 if looks.names or looks.next_at is None else looks.next_at - clock.at
+        step = 0.0 if looks.names or looks.next_at is None else min(looks.next_at, death) - clock.at
         clock.at += max(step, 0.001)
-        if dice.random() < 0.001:
+        if dice.random() < 0.001 and every_s == math.inf:
             clock.at += dice.choice((0.5, 30.0, 72.0)) * HOUR  # nobody led for a while
     wrong = 0
     for name, plan in made.items():
@@ -151,3 +170,9 @@ async def test_ten_virtual_days_with_two_leaders_have_one_fate_for_each_time(tmp
 async def test_a_virtual_year_with_500_restarts_has_one_fate_for_each_time(tmp_path: Path) -> None:
     """Also over all changes of the clocks in these zones."""
     assert await play(tmp_path, 365, 500, 7) >= 250
+
+
+@pytest.mark.parametrize("hours", [1, pytest.param(24, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+async def test_a_day_with_a_restart_every_30_s_has_one_fate_for_each_time(tmp_path: Path, hours: int) -> None:
+    """The old leader has often looked already, and writes too late."""
+    assert await play(tmp_path, hours / 24, 0, 3, texts=OFTEN, every_s=30.0) >= 120 * hours

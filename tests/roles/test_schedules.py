@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from holdfast import Holdfast, InvalidInput
 from holdfast.errors import Conflict, DefinitionError, UnknownSchedule, WrongState
 from holdfast.model import FireFate, RunState, ScheduleState
+from holdfast.queues import QueueKey
 from holdfast.schedules import Calendar, every
 from holdfast.workflow import registry
 from tests.roles.conftest import FAST
@@ -64,6 +65,23 @@ async def test_a_line_of_code_starts_runs_that_know_what_they_are_for(store_url:
         assert shown.origin == "holdfast (tests.roles.test_schedules)"
         with pytest.raises(WrongState, match="the code of holdfast"):
             await hf.schedules.remove("seconds")
+
+
+async def test_the_runs_of_a_schedule_are_for_whom_its_workflow_is(store_url: str) -> None:
+    """Also if somebody makes the schedule, or asks for a run. The runs wait in the queue of their fair key, as others do."""
+    every("1s", name="lined", overlap="allow")(tick.using(fair="acme"), "hello")
+    async with Holdfast(store_url, config=FAST) as hf:
+        await hf.schedules.create(every("2090-01-01", name="made"), tick.using(fair="bolt"), "hello")
+        asked = await hf.schedules.run("made")
+        lined = (await fired(hf, "lined", 1))[0]
+        for run, fair in ((lined, "acme"), (asked.run or "", "bolt")):
+            assert await hf.run(run, tick).result(60)
+            row = await hf.store.reads.run(run)
+            assert row is not None
+            (queue,) = await hf.store.queues.number_queues([QueueKey(fair)])
+            assert (row.fair, row.queue) == (fair, queue.number)
+        with pytest.raises(InvalidInput, match="leave out namespace"):
+            await hf.schedules.create(every("@daily", name="other"), tick.using(namespace="other"), "hello")
 
 
 async def test_a_run_that_nobody_scheduled_has_no_occasion(store_url: str) -> None:
@@ -178,6 +196,13 @@ async def test_a_backfill_runs_what_never_ran(store_url: str) -> None:
         (lambda: every("@daily", name="a@b"), "cannot be the name"),
         (lambda: every("2020-01-01", end="2019-01-01"), "never fires"),
         (lambda: every("@daily")(cast("Any", tick.fn), "x"), "takes a workflow"),
+        (lambda: every(timedelta(seconds=1.5)), "part of a second"),
+        (lambda: every("@daily")(tick.using(id="mine"), "x"), "leave out id"),
+        (lambda: every("@daily")(tick.using(begin_in=60), "x"), "leave out begin_in"),
+        (
+            lambda: every("@daily")(tick.using(due_at=datetime(2090, 1, 1, tzinfo=UTC)), "x"),
+            "leave out due_at",
+        ),
     ],
 )
 def test_bad_lines_are_refused_where_they_are_written(line: Callable[[], object], words: str) -> None:

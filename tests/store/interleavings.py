@@ -1192,6 +1192,11 @@ async def end_backfill(store: Store, node: str) -> Any:
 
 
 @operation()
+async def end_fires(store: Store, node: str) -> Any:
+    return await store.schedules.end_fires(EPOCH, ["due", "removed"])
+
+
+@operation()
 async def stop_backfill(store: Store, node: str) -> Any:
     stopped = await store.schedules.stop_backfill("fill-1", node)
     return None if stopped is None else stopped.state

@@ -1,17 +1,21 @@
-"""Many steps: shares over thousands of them, and floods: a hundred thousand of one key, and then ten of another. Rows are inserted in bulk, so that this is quick."""
+"""Many steps: shares over thousands of them, a thousand keys, and floods: a hundred thousand of one key, and then ten of
+another. Rows are inserted in bulk, so that this is quick."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from holdfast.queues import LimitKey, QueueKey
 from holdfast.store.database import StoreCall
 from holdfast.store.store import Store
 from holdfast.store.walk import Turns
-from tests.store.made import SERVED, A, begin, call, new_run, start
+from tests.store.made import SERVED, A, B, begin, call, new_run, start
 
 FLOOD, LATE, PASSED = 100_000, 10, 500
+KEYS, EACH, ROUNDS = 1_000, 6, 4
 STEPS = """
 INSERT INTO {schema}steps (run_id, n, key, kind, name, lane, state, priority, ready_at, issued_at, input, digest, queue, attempts_max)
 SELECT run_id, {n}, 'flood#' || {n}, kind, name, lane, 'ready', priority, ready_at, issued_at, input, digest, queue, attempts_max
@@ -96,3 +100,25 @@ async def test_weights_hold_within_a_twentieth_over_thousands_of_steps(store: St
         took.update(one.run_id.partition("-")[0] for one in found)
     share = took["heavy"] / sum(took.values())
     assert abs(share - 0.75) <= 0.75 * 0.05
+
+
+@pytest.mark.parametrize("agents", [1, 3])
+async def test_nobody_of_a_thousand_keys_waits_for_more_than_three_rounds(store: Store, agents: int) -> None:
+    """An agent's round is as many begins as there are keys. While all of them wait, no agent makes more than three rounds between
+    two begins of a key, whatever number of places each claim has, and also if several agents go round side by side."""
+    queues = await store.queues.number_queues([QueueKey(f"customer-{one}", ()) for one in range(KEYS)])
+    steps = [call(n, queue=queues[n % KEYS]) for n in range(KEYS * EACH * agents)]
+    for first in range(0, len(steps), KEYS):
+        await begin(store, *steps[first : first + KEYS], run=new_run())
+    turns, places = [Turns() for _ in range(agents)], [20, 7, 1, 100]
+    begun, last, longest = 0, dict.fromkeys(range(KEYS), 0), 0
+    claims = 0
+    while begun < ROUNDS * KEYS * agents:
+        who, count = claims % agents, places[claims // agents % len(places)]
+        claims += 1
+        for one in await store.agents.claim_steps((A, B)[who % 2], [1], count, turns=turns[who]):
+            begun += 1
+            longest = max(longest, begun - last[one.n % KEYS])
+            last[one.n % KEYS] = begun
+    longest = max(longest, *(begun - at for at in last.values()))
+    assert longest <= 3 * KEYS * agents

@@ -301,6 +301,58 @@ async def register(
     )
 
 
+@pytest.mark.parametrize("by", ["hand", "code"])
+async def test_a_removed_schedule_leaves_nothing_behind(
+    store: Store, epoch: int, tamper: Tamper, by: str
+) -> None:
+    """A time that waited is skipped. When the run that was open has ended, the leader has nothing to look at any more."""
+    origin = "" if by == "hand" else "app"
+    await made(store, tamper, new(overlap="buffer_one", origin=origin))
+    scheduling = ScheduleKeeper(store, DEFAULT)
+    assert await scheduling.fire(epoch) == 1
+    assert (await store.schedules.run_schedule("nightly", "ann", "")).fate is FireFate.BUFFERED
+    if by == "hand":
+        await store.schedules.remove_schedule("nightly", "ann", "")
+    else:
+        done = await store.schedules.reconcile_schedules(epoch, DeclaredSet("app", "none", "[]"))
+        assert done.removed == ["nightly"]
+    first, second = await store.schedules.fires("nightly")
+    assert (first.fate, first.why, first.ended) == ("skipped", "the schedule was removed", True)
+    assert (second.fate, second.ended) == ("started", False)
+    await end(store, tamper, second.run_id or "")
+    assert await scheduling.fire(epoch) == 0
+    assert (await store.schedules.schedule_looks("", 100)).names == []
+    assert all(fire.ended for fire in await store.schedules.fires("nightly"))
+
+
+async def test_a_schedule_that_comes_back_sees_the_run_that_is_open(
+    store: Store, epoch: int, tamper: Tamper
+) -> None:
+    """So its overlap policy holds, as it does over a deploy and its rollback."""
+    await made(store, tamper, new())
+    scheduling = ScheduleKeeper(store, DEFAULT)
+    assert await scheduling.fire(epoch) == 1
+    (started,) = await store.schedules.fires("nightly")
+    await store.schedules.remove_schedule("nightly", "ann", "")
+    assert await scheduling.fire(epoch) == 0
+    await made(store, tamper, new("nightly", "2s"), ago_s=2.0)
+    assert await scheduling.fire(epoch) == 0
+    newest = (await store.schedules.fires("nightly"))[0]
+    assert (newest.fate, newest.why) == ("skipped", f"{started.run_id} was open")
+
+
+async def test_a_schedule_with_more_open_runs_than_are_read_hides_no_others(
+    store: Store, epoch: int, tamper: Tamper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is decided about the others without their open runs."""
+    await made(store, tamper, new("many", overlap="allow"), new("other"))
+    scheduling = ScheduleKeeper(store, DEFAULT)
+    assert await scheduling.fire(epoch) == 2
+    monkeypatch.setattr("holdfast.store.schedules.OPEN_MAX", 1)
+    seen = await store.schedules.seen(["many", "other"])
+    assert [(one.row.name, len(one.opened)) for one in seen] == [("many", 1)]
+
+
 async def test_the_set_first_seen_last_among_live_nodes_is_in_force(store: Store) -> None:
     """A rolling deploy takes it up with the first new node. An old process that restarts does not bring the old set
     back. A rollback takes effect when the last new node is gone."""

@@ -124,6 +124,7 @@ FIRES_SHOWN, PLANNED_SHOWN = 20, 200
     "--version", metavar="VERSION", help="create: the version of the workflow. [default: the newest declared]"
 )
 @click.option("--priority", type=int, metavar="N", help="create: the priority of its runs.")
+@click.option("--fair", metavar="KEY", help="create: say whom its runs are for, such as a customer.")
 @tag_option("create: give its runs this tag.")
 @click.option("--replace", is_flag=True, help="create: change the schedule that has this name.")
 def schedules(
@@ -258,6 +259,7 @@ async def _show(hf: Holdfast, name: str, as_json: bool) -> int:
         "overlap": plan.overlap,
         "missed": plan.missed if plan.missed != "all" else f"the newest {plan.missed_max}",
         "due": plan.due or ("" if plan.due_s is None else f"within {wording.span(plan.due_s)}"),
+        "for": plan.fair or "",
         "last success": one.last_run or "",
     }
     for what, value in facts.items():
@@ -333,6 +335,7 @@ async def _create(hf: Holdfast, name: str, workflow: str, as_json: bool, given: 
         None,
         given["replace"],
         span,
+        given["fair"],
     )
     is_new = await hf.desk.schedules.create(hf.who, request)
     made = await hf.schedules.get(name)

@@ -20,7 +20,7 @@ from holdfast.codec.secret import demand_no_secret
 from holdfast.desk.opened import Opened, ring
 from holdfast.desk.starts import LocalStartDesk, StartRequest
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSchedule
-from holdfast.model import BackfillRow, FireRow, NewSchedule, OpenFire, ScheduleRow
+from holdfast.model import DEFAULT_NAMESPACE, BackfillRow, FireRow, NewRun, NewSchedule, OpenFire, ScheduleRow
 from holdfast.namespaces import shown, stored
 from holdfast.store.bell import Bell
 from holdfast.store.schedules import NewBackfill, SeenSchedule
@@ -41,7 +41,7 @@ from holdfast.times.plan import Plan, Preview, read_plan
 from holdfast.times.zones import zone
 from holdfast.wire import answers
 from holdfast.wire.paths import path_of
-from holdfast.workflow.every import ARGUMENTS, Every, promised, schedule_name
+from holdfast.workflow.every import ARGUMENTS, Every, plan_of, schedule_name
 from holdfast.workflow.workflow import Workflow
 
 P = ParamSpec("P")
@@ -66,6 +66,8 @@ class ScheduleRequest(msgspec.Struct, frozen=True):
     replace: bool = False
     due_in_s: float | None = None
     """Within what time its runs are due; else as the workflow says. The plan may have a wall time instead."""
+    fair: str | None = None
+    """Whom its runs are for."""
 
     @property
     def start(self) -> StartRequest:
@@ -77,6 +79,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True):
             tags=self.tags,
             priority=self.priority,
             timeout_s=self.timeout_s,
+            fair=self.fair,
             due_in_s=self.due_in_s,
         )
 
@@ -110,13 +113,15 @@ class ScheduleDesk(Protocol):
     async def list(self, who: Identity, after: str = "", limit: int = LIST_MAX) -> list[SeenSchedule]: ...
 
 
-def _promised(request: ScheduleRequest, due_s: float | None) -> Plan:
-    """Return the plan with the span within which its runs are due, unless it has a wall time."""
-    if request.plan.due is None:
-        return msgspec.structs.replace(request.plan, due_s=due_s)
+def _plan_of(request: ScheduleRequest, run: NewRun) -> Plan:
+    """Return the plan with what is said about its runs: whom they are for, and within what time they are due, unless the plan
+    has a wall time."""
+    plan = msgspec.structs.replace(request.plan, fair=run.fair)
+    if plan.due is None:
+        return msgspec.structs.replace(plan, due_s=run.due_in_s)
     if request.due_in_s is not None:
         raise InvalidInput("due_in_s: give due_in_s or due, not both")
-    return request.plan
+    return plan
 
 
 class LocalScheduleDesk:
@@ -183,7 +188,7 @@ class LocalScheduleDesk:
             run.version,
             run.input,
             run.digest,
-            msgspec.json.encode(_promised(request, run.due_in_s)).decode(),
+            msgspec.json.encode(_plan_of(request, run)).decode(),
             namespace=run.namespace,
             priority=run.priority,
             tags=msgspec.json.encode(run.tags).decode() if run.tags else None,
@@ -449,6 +454,11 @@ class Schedules:
     ) -> answers.Schedule:
         """Make a schedule: `await hf.schedules.create(every("@daily", name="report"), report, "sales")`. The same again is
         the same schedule. Raise Conflict if another one has the name."""
+        plan = plan_of(when.plan, workflow)
+        if workflow.namespace not in {None, self._who.namespace or DEFAULT_NAMESPACE}:
+            raise InvalidInput(
+                f"{workflow.name}: a schedule starts runs in the namespace of its client, so leave out namespace"
+            )
         raw, _ = workflow.shape.checked(args, kwargs)
         name = when.name or workflow.label
         request = ScheduleRequest(
@@ -460,7 +470,8 @@ class Schedules:
             dict(workflow.tags),
             workflow.priority,
             workflow.timeout_s,
-            due_in_s=promised(when.plan, workflow).due_s,
+            due_in_s=plan.due_s,
+            fair=plan.fair,
         )
         await self._desk.create(self._who, request)
         return await self.get(name)

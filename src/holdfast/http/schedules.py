@@ -56,6 +56,7 @@ async def create(call: Call) -> Given:
         given.timeout_s,
         given.replace,
         given.due_in_s,
+        given.fair,
     )
     is_new = await call.desk.schedules.create(call.who, request)
     made = await call.desk.schedules.get(call.who, given.name)

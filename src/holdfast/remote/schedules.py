@@ -179,6 +179,7 @@ def _body(request: ScheduleRequest) -> requests.NewSchedule:
         due_in_s=request.due_in_s,
         tags=dict(request.tags),
         priority=request.priority,
+        fair=request.fair,
         timeout_s=request.timeout_s,
         replace=request.replace,
     )

@@ -319,13 +319,15 @@ class Scheduler:
             self._ring(Bell.STEPS)  # nobody could claim them while the run was held, or waited to be claimed
 
     async def _sent_to_its_queue(self, claimed: ClaimedRun) -> bool:
-        """True if a run has limits and was started by somebody who does not have its code: a server, or a schedule. It is
-        pending again, in the queue where it belongs."""
+        """True if a run has limits and was started by somebody who does not have its code: a server, or a schedule, which does
+        not know the queue of a fair key either. It is pending again, in the queue where it belongs."""
         run = claimed.run
         workflow = self._workflows.get((run.workflow, run.version))
-        if workflow is None or workflow.limits is None or claimed.steps or run.state is not RunState.RUNNING:
+        if workflow is None or claimed.steps or run.state is not RunState.RUNNING:
             return False
-        limits = workflow.limits.filled(run.namespace, run.fair, run.input)
+        if workflow.limits is None and (run.fair is None or run.queue):
+            return False
+        limits = () if workflow.limits is None else workflow.limits.filled(run.namespace, run.fair, run.input)
         fair = "" if run.fair is None else stored(run.namespace, run.fair)
         (queue,) = await self._queues.number([QueueKey(fair, limits)])
         queue = msgspec.structs.replace(queue, under=under(limits))

@@ -210,6 +210,12 @@ class LeaderSchedules(ScheduleReads):
         await _add_fires(session, [(schedule.name, fire) for fire in filled.starts], takers)
         return await _start(session, starts, takers)
 
+    @leading(None)
+    async def end_fires(self, session: Session, names: Sequence[str]) -> None:
+        """End what is left of those of these schedules that were removed."""
+        there = {schedule_of(row).name for row in await session.rows(Verb.schedules_named, sorted(names))}
+        await _end_fires(session, [name for name in names if name not in there])
+
     @leading(False)
     async def end_backfill(self, session: Session, row: BackfillRow) -> bool:
         """Stop a backfill whose schedule was removed."""
@@ -254,6 +260,7 @@ class LeaderSchedules(ScheduleReads):
             if name not in lines and not is_due(row, now)
         ]
         removed = [row[0] for row in await session.all(Verb.remove_schedules, over)]
+        await _end_fires(session, removed)
         entries = [("added", added), ("changed", changed), ("removed", removed)]
         journal = [
             entry("supervisor", f"schedule {verb}", None, None, f"{name}: declared by {declared.origin}")
@@ -313,6 +320,7 @@ class Schedules(LeaderSchedules):
                 f"`holdfast schedules pause {name}`"
             )
         await session.all(Verb.remove_schedules, [(name, row.fence)])
+        await _end_fires(session, [name])
         await _journal(session, actor, "schedule remove", name, note)
 
     @transaction
@@ -437,6 +445,20 @@ async def _apply(session: Session, decisions: Sequence[Decision], new_id: Callab
     return moved_on
 
 
+async def _end_fires(session: Session, names: Sequence[str]) -> None:
+    """End the fires of schedules that were removed, but for those whose run is open: should a schedule of the same name come
+    back, its overlap policy sees that run."""
+    fires = [_open_of(row) for row in await session.rows(Verb.open_fires, sorted(names), OPEN_MAX)]
+    changes: list[tuple[Any, ...]] = []
+    for one in fires:
+        if one.fate == FireFate.BUFFERED:
+            why = "the schedule was removed"
+            changes.append((one.schedule, one.at, one.repeat, FireFate.SKIPPED, None, why, True, False))
+        elif one.state is None or one.state in RUN_ENDED:
+            changes.append((one.schedule, one.at, one.repeat, one.fate, None, "", True, one.counted))
+    await session.each(Verb.change_fires, changes)
+
+
 def _between_seconds(now: float) -> float:
     """Return the time in milliseconds. It is not a whole second, so it is never one of the schedule's own times."""
     at = round(now, 3)
@@ -521,8 +543,9 @@ def new_run(row: ScheduleRow, fire: NewFire) -> NewRun:
     tags |= {SCHEDULE_TAG: row.name, AT_TAG: iso(fire.at)}
     if row.last_run is not None:
         tags[LAST_TAG] = row.last_run
+    plan = read_plan(row.plan)
     # A backfill makes up for times that have passed: nobody waits for those.
-    plan = None if fire.backfill is not None else read_plan(row.plan)
+    is_due = fire.backfill is None
     if fire.backfill is not None:
         tags[BACKFILL_TAG] = fire.backfill
     return NewRun(
@@ -535,8 +558,9 @@ def new_run(row: ScheduleRow, fire: NewFire) -> NewRun:
         priority=row.priority,
         timeout_s=row.timeout_s,
         tags=tags,
-        due_at=None if plan is None else plan.due_at(fire.at),
-        due_in_s=None if plan is None else plan.due_s,
+        fair=plan.fair,
+        due_at=plan.due_at(fire.at) if is_due else None,
+        due_in_s=plan.due_s if is_due else None,
     )
 
 
@@ -565,8 +589,9 @@ async def _seen(session: Session, names: Sequence[str]) -> list[SeenSchedule]:
     """Return schedules with their open fires. If those are too many for one batch, the last schedules are left out."""
     wanted = sorted(names)
     fires = [_open_of(row) for row in await session.rows(Verb.open_fires, wanted, OPEN_MAX)]
-    if len(fires) == OPEN_MAX and fires[0].schedule != fires[-1].schedule:
-        wanted = [name for name in wanted if name < fires[-1].schedule]
+    if len(fires) == OPEN_MAX:
+        last = fires[-1].schedule
+        wanted = [name for name in wanted if name < last] or [last]
     opened: dict[str, list[OpenFire]] = {}
     for fire in fires:
         opened.setdefault(fire.schedule, []).append(fire)

@@ -23,8 +23,9 @@ from holdfast.store.saved_slots import PATIENCE_S, SAVED_S, SavedSlots
 from holdfast.store.shortage import Shortage, Wish, too_little
 
 KEYS = 20
-"""How many pairs of lane and queue one step of the walk looks at. While several share a limit that has too little for them,
-it looks at all that a claim may look at, because those that share it must be seen together."""
+"""How many pairs of lane and queue one step of the walk looks at, or as many as it has places for, if these are more. While several
+share a limit that has too little for them, it looks at all that a claim may look at, because those that share it must be seen
+together."""
 PASSED_MAX = 200
 """How many pairs a claim looks at in all. The next claim goes on from there."""
 PASSES_MAX = 4
@@ -245,7 +246,7 @@ class _Level:
         taken: list[Row] = []
         seen: set[tuple[int, int]] = set()
         cursor = self.turns.cursors.get(self.priority)
-        keys = PASSED_MAX if self.turns.is_short else min(KEYS, places + 3)
+        keys = PASSED_MAX if self.turns.is_short else min(self._keys(places), places + 3)
         while len(taken) < places and len(seen) < PASSED_MAX:
             rows = await self.walker.queues(self.priority, ring(self.lanes, cursor), keys)
             pairs = [Pair.of(row) for row in rows]
@@ -258,7 +259,7 @@ class _Level:
             if is_all or len(fresh) < len(pairs):
                 break
             # On behind them. Where the next claim begins is another question: those of them that gave something have had their turn.
-            cursor, keys = WalkCursor(*pairs[-1].place, 0), KEYS
+            cursor, keys = WalkCursor(*pairs[-1].place, 0), self._keys(places - len(taken))
         if self.spent:
             await self.walker.spend(sorted(self.spent.items()))
         for queue, limits in self.served.items():
@@ -266,6 +267,11 @@ class _Level:
         if self.heavy and self.may_save:
             await self._save_up()
         return taken
+
+    @staticmethod
+    def _keys(places: int) -> int:
+        """Return how many pairs to look at together: those who have many places would otherwise ask many times."""
+        return min(max(KEYS, places), PASSED_MAX)
 
     async def _share_out(
         self, pairs: list[Pair], places: int, cursor: WalkCursor | None, is_all: bool

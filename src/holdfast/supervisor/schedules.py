@@ -64,6 +64,8 @@ class ScheduleKeeper:
 
     async def _decide(self, epoch: int, names: Sequence[str]) -> int:
         seen, now = await self._store.schedules.seen(names), await self._store.now()
+        if len(seen) < len(names):
+            await self._store.schedules.end_fires(epoch, names)
         decisions = []
         for one in seen:
             try:

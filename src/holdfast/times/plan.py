@@ -64,6 +64,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The wall time by which its runs are promised to end, such as 06:00: the first one after the time of the run."""
     due_s: float | None = None
     """The same, as a span that is counted from when the run may begin."""
+    fair: str | None = None
+    """Whom its runs are for. No backlog of one fair key delays another one."""
 
     def check(self) -> None:
         """Raise DefinitionError if something in the plan cannot be."""

@@ -192,6 +192,7 @@ class NewSchedule(Strict):
     """The same, as a span that is counted from when a run may begin. Give one of both."""
     tags: Tags = {}
     priority: Priority | None = None
+    fair: Fair | None = None
     timeout_s: Seconds | None = None
     replace: bool = False
     """Change the schedule that has this name."""

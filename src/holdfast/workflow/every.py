@@ -71,7 +71,10 @@ class Every:
             raise DefinitionError(f"{place}: every(…) takes a workflow and its arguments, not {workflow!r}")
         if workflow.namespace not in {None, DEFAULT_NAMESPACE}:
             raise DefinitionError(f"{place}: a schedule in code starts runs in the namespace of its node")
-        workflow.demand_at_once("a schedule says when its runs begin")
+        try:
+            plan_of(self.plan, workflow)
+        except DefinitionError as wrong:
+            raise DefinitionError(f"{place}: {wrong}") from None
         name = schedule_name(self.name or workflow.label, place)
         line = ScheduleLine(name, self.plan, workflow, args, kwargs, line_module(frame), place, frame.f_code)
         try:
@@ -152,6 +155,8 @@ def _plan(
 ) -> Plan:
     where = zone(tz)
     if isinstance(times, timedelta):
+        if times % timedelta(seconds=1):
+            raise DefinitionError(f"{times} is no interval: it has a part of a second")
         times = f"{times.total_seconds():.0f}s"
     if (times is None) == (at is None):
         raise DefinitionError('give times, such as "0 3 * * *" or "15m", or at=')
@@ -200,10 +205,9 @@ def new_schedule(
     origin: str = "",
 ) -> NewSchedule:
     """Return a schedule that starts a workflow with these arguments. Raise InvalidInput if they do not fit."""
-    workflow.demand_at_once("a schedule says when its runs begin")
+    plan = plan_of(plan, workflow)
     raw, _ = workflow.shape.checked(args, kwargs)
     demand_no_secret(raw, ARGUMENTS)
-    plan = promised(plan, workflow)
     return NewSchedule(
         name,
         workflow.name,
@@ -218,13 +222,21 @@ def new_schedule(
     )
 
 
-def promised(plan: Plan, workflow: Workflow[Any, Any]) -> Plan:
-    """Return the plan with the span within which its runs are due, unless it has a wall time."""
+def plan_of(plan: Plan, workflow: Workflow[Any, Any]) -> Plan:
+    """Return the plan with what the workflow says about its runs: whom they are for, and within what time they are due, unless
+    the plan has a wall time. Raise if it says what runs of a schedule cannot have."""
+    workflow.demand_at_once("a schedule says when its runs begin")
+    if workflow.id is not None:
+        raise DefinitionError(
+            f"{workflow.name}: the id of a run is the name of its schedule and the time, so leave out id"
+        )
     if workflow.due_at is not None:
         raise DefinitionError(
             f'{workflow.name}: a schedule has many runs, so leave out due_at: write due="06:00" in every(…), or a span'
         )
-    return plan if plan.due is not None else msgspec.structs.replace(plan, due_s=workflow.due_s)
+    return msgspec.structs.replace(
+        plan, fair=workflow.fair, due_s=plan.due_s if plan.due is not None else workflow.due_s
+    )
 
 
 def schedule_name(value: object, what: str, noun: str = "schedule") -> str:

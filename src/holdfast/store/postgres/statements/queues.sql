@@ -198,13 +198,20 @@ SELECT l.id, l.kind, l.most, l.per_s, l.burst, l.tat, CASE WHEN l.kind = 'limit'
        l.saved_for, l.saved_until - extract(epoch FROM clock_timestamp())::float8, l.rests_until - extract(epoch FROM clock_timestamp())::float8
 FROM holdfast.limits l WHERE l.id = ANY($1::int[])
 
+-- Most limits are of steps that have one alone. So the indexes of the others are looked into only if there is anything in them
+-- at all, which is asked once.
 -- fragment: used_of(l)
 (coalesce((SELECT sum(coalesce(s.weight_a, 1)) FROM holdfast.steps s WHERE s.limit_a = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0)
- + coalesce((SELECT sum(coalesce(s.weight_b, 1)) FROM holdfast.steps s WHERE s.limit_b = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0)
- + coalesce((SELECT sum(coalesce(s.weight_c, 1)) FROM holdfast.steps s WHERE s.limit_c = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0)
- + coalesce((SELECT sum(coalesce(r.weight_a, 1)) FROM holdfast.runs r WHERE r.limit_a = {l}.id AND {occupies(r)}), 0)
- + coalesce((SELECT sum(coalesce(r.weight_b, 1)) FROM holdfast.runs r WHERE r.limit_b = {l}.id AND {occupies(r)}), 0)
- + coalesce((SELECT sum(coalesce(r.weight_c, 1)) FROM holdfast.runs r WHERE r.limit_c = {l}.id AND {occupies(r)}), 0))::int
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM holdfast.steps WHERE limit_b IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(s.weight_b, 1)) FROM holdfast.steps s WHERE s.limit_b = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM holdfast.steps WHERE limit_c IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(s.weight_c, 1)) FROM holdfast.steps s WHERE s.limit_c = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM holdfast.runs WHERE limit_a IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(r.weight_a, 1)) FROM holdfast.runs r WHERE r.limit_a = {l}.id AND {occupies(r)}), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM holdfast.runs WHERE limit_b IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(r.weight_b, 1)) FROM holdfast.runs r WHERE r.limit_b = {l}.id AND {occupies(r)}), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM holdfast.runs WHERE limit_c IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(r.weight_c, 1)) FROM holdfast.runs r WHERE r.limit_c = {l}.id AND {occupies(r)}), 0) ELSE 0 END)::int
 
 -- True for a run that has begun and not ended. One that was held before it began has no slot.
 -- fragment: occupies(r)

@@ -87,13 +87,20 @@ SELECT l.id, l.kind, l.most, l.per_s, l.burst, l.tat, iif(l.kind = 'limit', {use
        l.saved_for, l.saved_until - store_now(), l.rests_until - store_now()
 FROM json_each(?1) u CROSS JOIN limits l ON l.id = u.value
 
+-- Most limits are of steps that have one alone. So the indexes of the others are looked into only if there is anything in them
+-- at all, which is asked once.
 -- fragment: used_of(l)
 (coalesce((SELECT sum(coalesce(s.weight_a, 1)) FROM steps s INDEXED BY steps_in_a WHERE s.limit_a = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0)
- + coalesce((SELECT sum(coalesce(s.weight_b, 1)) FROM steps s INDEXED BY steps_in_b WHERE s.limit_b = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0)
- + coalesce((SELECT sum(coalesce(s.weight_c, 1)) FROM steps s INDEXED BY steps_in_c WHERE s.limit_c = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0)
- + coalesce((SELECT sum(coalesce(r.weight_a, 1)) FROM runs r INDEXED BY runs_in_a WHERE r.limit_a = {l}.id AND {occupies(r)}), 0)
- + coalesce((SELECT sum(coalesce(r.weight_b, 1)) FROM runs r INDEXED BY runs_in_b WHERE r.limit_b = {l}.id AND {occupies(r)}), 0)
- + coalesce((SELECT sum(coalesce(r.weight_c, 1)) FROM runs r INDEXED BY runs_in_c WHERE r.limit_c = {l}.id AND {occupies(r)}), 0))
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM steps INDEXED BY steps_in_b WHERE limit_b IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(s.weight_b, 1)) FROM steps s INDEXED BY steps_in_b WHERE s.limit_b = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM steps INDEXED BY steps_in_c WHERE limit_c IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(s.weight_c, 1)) FROM steps s INDEXED BY steps_in_c WHERE s.limit_c = {l}.id AND s.finished_at IS NULL AND s.state = 'running'), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM runs INDEXED BY runs_in_a WHERE limit_a IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(r.weight_a, 1)) FROM runs r INDEXED BY runs_in_a WHERE r.limit_a = {l}.id AND {occupies(r)}), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM runs INDEXED BY runs_in_b WHERE limit_b IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(r.weight_b, 1)) FROM runs r INDEXED BY runs_in_b WHERE r.limit_b = {l}.id AND {occupies(r)}), 0) ELSE 0 END
+ + CASE WHEN (SELECT EXISTS (SELECT 1 FROM runs INDEXED BY runs_in_c WHERE limit_c IS NOT NULL AND finished_at IS NULL)) THEN
+       coalesce((SELECT sum(coalesce(r.weight_c, 1)) FROM runs r INDEXED BY runs_in_c WHERE r.limit_c = {l}.id AND {occupies(r)}), 0) ELSE 0 END)
 
 -- True for a run that has begun and not ended. One that was held before it began has no slot.
 -- fragment: occupies(r)
