@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast import Retry, Secret, Signal, Stop, Update, ask, here, publish, step, workflow
 from holdfast.events import Event
-from holdfast.starts import Batch
+from holdfast.starts import Batch, Debounce
 
 CANARY = "canary-4f1d"
 log = logging.getLogger(__name__)
@@ -109,3 +109,8 @@ async def asks_two() -> list[str]:
 @workflow(batch=Batch("letters", size=100, wait=1))
 async def gathers(letters: list[str]) -> str:
     return ",".join(letters)
+
+
+@workflow(debounce=Debounce("newest", quiet=60))
+async def newest(text: str) -> str:
+    return text
