@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 import os
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -465,6 +466,31 @@ async def test_what_leaves_by_traces_and_by_a_server_has_no_secret(
                 assert CANARY not in seen.text()
         await issuer.close()
     assert CANARY not in everything(store_url)
+
+
+async def test_what_was_open_is_out_of_the_file_after_a_vacuum(
+    tmp_path: Path, sqlite_migrated: Path, keys: Sealed
+) -> None:
+    """As the page on security says: sealing rows anew leaves what they said in free pages and in the log."""
+    file = tmp_path / "holdfast.db"
+    shutil.copyfile(sqlite_migrated, file)
+    url = f"sqlite:///{file}"
+    cli = Cli(tmp_path, url)
+
+    def said() -> bytes:
+        return b"".join(one.read_bytes() for one in tmp_path.glob("holdfast.db*") if one.is_file())
+
+    keys("")
+    async with Holdfast(url, config=FAST) as hf:
+        run = await hf.start(flows.letter, f"{CANARY} " * 1000)
+        await run.result(timeout=60)
+    assert CANARY.encode() in said()
+    keys(ONE)
+    cli("keys", "reseal")
+    assert CANARY not in everything(url)
+    with closing(apsw.Connection(str(file))) as database:
+        database.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
+    assert CANARY.encode() not in said()
 
 
 @pytest.mark.parametrize("name", ["$secret", "\\u0024secret", "$\\u0073ecret"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -13,6 +15,7 @@ import pytest
 from holdfast import Secret
 from holdfast.codec import decode_error, describe_error, encode_error, ending_of, secret
 from holdfast.codec.failure import MESSAGE_MAX_CHARS
+from holdfast.terminal.logs import Brief, JsonLines, LineFormatter
 
 CANARY = "canary-4f1d"
 
@@ -93,3 +96,18 @@ def test_a_secret_that_is_a_word_of_ours_breaks_no_record(said: Any) -> None:
     assert type(again) is ValueError
     assert again.args == ("wrong", "•••")
     assert msgspec.json.decode(raw)["step"] == "charge"
+
+
+@pytest.mark.parametrize("formatter", [LineFormatter(), Brief(), JsonLines()], ids=lambda one: type(one).__name__)
+def test_a_secret_is_taken_out_of_the_log_that_commands_write(formatter: logging.Formatter) -> None:
+    """Out of messages, what is logged beside them, and tracebacks."""
+    Secret(CANARY)
+    record = logging.makeLogRecord({"msg": "charging %s", "args": (CANARY,), "fields": {"card": CANARY}})
+    try:
+        raise ValueError(CANARY)
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    for _ in range(2):  # the second time, the record has the text of its traceback
+        written = formatter.format(record)
+        assert "charging" in written
+        assert CANARY not in written
