@@ -15,6 +15,7 @@ import pytest
 from holdfast import Secret
 from holdfast.codec import decode_error, describe_error, encode_error, ending_of, secret
 from holdfast.codec.failure import MESSAGE_MAX_CHARS
+from holdfast.codec.text import progress_note
 from holdfast.terminal.logs import Brief, JsonLines, LineFormatter
 
 CANARY = "canary-4f1d"
@@ -96,6 +97,11 @@ def test_a_secret_that_is_a_word_of_ours_breaks_no_record(said: Any) -> None:
     assert type(again) is ValueError
     assert again.args == ("wrong", "•••")
     assert msgspec.json.decode(raw)["step"] == "charge"
+
+
+def test_a_secret_is_taken_out_of_what_a_step_says_about_its_progress() -> None:
+    Secret(CANARY)
+    assert progress_note(f"charging {CANARY}") == "charging •••"
 
 
 @pytest.mark.parametrize("formatter", [LineFormatter(), Brief(), JsonLines()], ids=lambda one: type(one).__name__)
