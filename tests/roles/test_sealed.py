@@ -499,8 +499,8 @@ async def test_a_secret_in_an_event_in_what_people_see_and_in_what_they_answer_i
 ) -> None:
     """By the server, its pages, a link and commands, however the sender has written the JSON."""
     keys(ONE)
-    card = '{"number": {"%s": "%s"}, "holder": "anna"}' % (name, CANARY)
-    event = '{"specversion": "1.0", "type": "card.came", "source": "shop", "id": "1", "data": %s}' % card
+    card = f'{{"number": {{"{name}": "{CANARY}"}}, "holder": "anna"}}'
+    event = f'{{"specversion": "1.0", "type": "card.came", "source": "shop", "id": "1", "data": {card}}}'
     async with Holdfast(store_url, config=FAST) as hf:
         app = make_app(Server(hf, hf.desk, is_loopback=True))
         transport = httpx2.ASGITransport(app=app)
@@ -515,7 +515,14 @@ async def test_a_secret_in_an_event_in_what_people_see_and_in_what_they_answer_i
             ask, link = found[0].id, await hf.asks.link(found[0].id, "person:anna")
             path = f"/v1/asks/{ask}"
             looks = [path, "/v1/asks", "/v1/events/shop/1", f"/v1/runs/{run.id}", f"/v1/runs/{run.id}/steps"]
-            looks += [link, "/asks", f"/asks/{ask}", "/events", f"/runs/{run.id}", f"/v1/runs/{run.id}/journal"]
+            looks += [
+                link,
+                "/asks",
+                f"/asks/{ask}",
+                "/events",
+                f"/runs/{run.id}",
+                f"/v1/runs/{run.id}/journal",
+            ]
 
             async def look(*more: str) -> str:
                 said = [(await client.get(each)).text for each in (*looks, *more)]
@@ -527,7 +534,7 @@ async def test_a_secret_in_an_event_in_what_people_see_and_in_what_they_answer_i
             assert CANARY not in before
             answer = await client.post(
                 f"{path}/answer",
-                content='{"value": %s, "by": "person:anna"}' % card,
+                content=f'{{"value": {card}, "by": "person:anna"}}',
                 headers={"Content-Type": "application/json"},
             )
             assert answer.status_code == 200, answer.text

@@ -33,7 +33,9 @@ class Login:
     password: str
 
 
-@pytest.mark.parametrize("written", [str, repr, json.dumps, quote, quote_plus, lambda text: quote(text, safe="")])
+@pytest.mark.parametrize(
+    "written", [str, repr, json.dumps, quote, quote_plus, lambda text: quote(text, safe="")]
+)
 def test_a_secret_is_taken_out_however_it_is_written(written: Any) -> None:
     """Clients write a key into the address that their error names, and Python prints texts with escapes."""
     text = "p/w=\n'1' \"ö\" +&"
@@ -104,7 +106,9 @@ def test_a_secret_is_taken_out_of_what_a_step_says_about_its_progress() -> None:
     assert progress_note(f"charging {CANARY}") == "charging •••"
 
 
-@pytest.mark.parametrize("formatter", [LineFormatter(), Brief(), JsonLines()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "formatter", [LineFormatter(), Brief(), JsonLines()], ids=lambda one: type(one).__name__
+)
 def test_a_secret_is_taken_out_of_the_log_that_commands_write(formatter: logging.Formatter) -> None:
     """Out of messages, what is logged beside them, and tracebacks."""
     Secret(CANARY)

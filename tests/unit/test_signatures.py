@@ -143,9 +143,7 @@ def forged_delivery(
     if how in {"key", "stand-in"}:
         key = NOBODY if how == "stand-in" else b"k" * 32
         return next(
-            made
-            for made in (SIGNERS[one](key, body, now) for one in Scheme)
-            if made.keys() == headers.keys()
+            made for made in (SIGNERS[one](key, body, now) for one in Scheme) if made.keys() == headers.keys()
         ), body
     if how == "bit":
         spots = [

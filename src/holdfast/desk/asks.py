@@ -324,7 +324,9 @@ def _why_not(who: Identity, why: str) -> str:
 
 def _answer(who: Identity, one: AskPerson) -> answers.AskAnswer:
     value = one.value if who.payloads and one.value is not None else b"null"
-    return answers.AskAnswer(one.who, moment(one.answered_at or 0.0), Raw(masked_json(value)), one.note, one.via)
+    return answers.AskAnswer(
+        one.who, moment(one.answered_at or 0.0), Raw(masked_json(value)), one.note, one.via
+    )
 
 
 def _person(one: AskPerson) -> answers.AskedPerson:
