@@ -241,8 +241,7 @@ async def test_a_batch_that_gathers_while_the_store_is_sealed_loses_nothing(
     """Its items came before there were keys, and it begins with all of them. Then it can be sealed, too."""
     keys("")
     async with Holdfast(store_url, roles=()) as hf:
-        for letter in ("one", "two"):
-            run = await hf.start(flows.gathers, [f"{CANARY} {letter}"])
+        run, _ = [await hf.start(flows.gathers, [f"{CANARY} {letter}"]) for letter in ("one", "two")]
     keys(ONE)
     assert cli("keys", "reseal", "--json").json["missing"] == []
     async with Holdfast(store_url, config=FAST) as hf:
