@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -44,20 +43,18 @@ _DIGEST = b"\x01"
 class Key:
     """One key, by its id. It never shows what it is."""
 
-    __slots__ = ("_chance", "_cipher", "_same", "id")
+    __slots__ = ("_chance", "_cipher", "id")
 
     def __init__(self, id: str, secret: bytes, chance: Chance) -> None:
         self.id = id
         self._chance = chance
         self._cipher = _cipher(secret)
-        self._same = hmac.digest(secret, b"holdfast same 1", "sha256")
 
     def __repr__(self) -> str:
         return f"<key {self.id}>"
 
-    def seal(self, raw: bytes, *, same: bool = False) -> bytes:
-        """Seal a payload. If `same`, equal payloads give equal texts, which a store can compare."""
-        nonce = hmac.digest(self._same, raw, "sha256")[:NONCE_BYTES] if same else self._chance(NONCE_BYTES)
+    def seal(self, raw: bytes) -> bytes:
+        nonce = self._chance(NONCE_BYTES)
         text = base64.b64encode(nonce + self._cipher.encrypt(nonce, raw, _BOUND))
         return b"".join((HEAD, self.id.encode(), b".", text, _TAIL))
 
@@ -87,9 +84,6 @@ class Keyring:
         """Seal a payload. What looks sealed is sealed like anything else: a caller may have copied it from somewhere,
         and must not learn what it says."""
         return self.first.seal(raw)
-
-    def seal_same(self, raw: bytes) -> bytes:
-        return self.first.seal(raw, same=True)
 
     def open(self, raw: bytes) -> bytes:
         """Return what was sealed. What is not sealed, or is sealed with a key that is not here, comes back as it is:

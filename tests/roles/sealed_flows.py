@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from holdfast import Retry, Secret, Signal, Stop, Update, ask, here, publish, step, workflow
 from holdfast.events import Event
+from holdfast.starts import Batch, Debounce
 
 CANARY = "canary-4f1d"
 log = logging.getLogger(__name__)
@@ -75,6 +76,12 @@ async def pay(card: Card) -> str:
     return await charge(card)
 
 
+@workflow(on="card.came")
+async def shown_to_people(card: Card) -> str:
+    """Takes a secret with an event, shows it to people, and gets one from them."""
+    return await charge(await ask("person:anna", "Is it this one?", Card, show=card))
+
+
 came = Event("letter.came", str)
 
 
@@ -83,6 +90,27 @@ async def takes(name: str) -> str:
     return await came.wait(name)
 
 
+@step(callback=True)
+async def deliver(text: str) -> str:
+    seen.append(here.callback)
+    return here.later()
+
+
+@workflow
+async def delivered(text: str) -> str:
+    return await deliver(text)
+
+
 @workflow
 async def asks_two() -> list[str]:
     return [one.value for one in await ask("team:finance", "Is it right?", str, of=2)]
+
+
+@workflow(batch=Batch("letters", size=100, wait=1))
+async def gathers(letters: list[str]) -> str:
+    return ",".join(letters)
+
+
+@workflow(debounce=Debounce("newest", quiet=60))
+async def newest(text: str) -> str:
+    return text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +23,7 @@ from holdfast import Holdfast, InvalidInput, Run, RunFailed, RunState, Secret
 from holdfast.codec import secret
 from holdfast.commands.keys import anew, digest_key
 from holdfast.environment import Environment
-from holdfast.errors import DefinitionError, InvalidSettings, StoreSealed
+from holdfast.errors import Conflict, DefinitionError, Gone, InvalidSettings, StoreSealed, WrongState
 from holdfast.http.app import Server, make_app
 from holdfast.http.oidc import Issuer
 from holdfast.keyring import KEYS, keys_here
@@ -29,6 +31,7 @@ from holdfast.schedules import every
 from holdfast.store import open_store
 from holdfast.store.seals import SealedRow, Seals, Table, reseal_all
 from holdfast.store.store import Store
+from holdfast.workflow import registry
 from tests.commands.conftest import Cli
 from tests.http.issuers import issuing
 from tests.roles import sealed_flows as flows
@@ -197,6 +200,56 @@ async def test_answers_of_several_people_outlast_a_change_of_key(
         assert sorted(await hf.run(run.id).result(timeout=60)) == wanted
 
 
+async def test_an_answer_that_is_sent_again_is_known_under_another_key(
+    store_url: str, keys: Sealed, cli: Cli
+) -> None:
+    """Somebody whose reply got lost sends an answer again, and meanwhile the key was changed: before everything is sealed anew
+    and after it, it is the same answer."""
+    keys(ONE)
+    async with Holdfast(store_url, config=FAST, alerts={"public_url": "https://holdfast.example"}) as hf:
+        await hf.start(flows.asks_two.using(id="asks"))
+        await hf.start(flows.delivered.using(id="call"), CANARY)
+        while not flows.seen or not (found := await hf.asks.list()):  # noqa: ASYNC110  others ask
+            await asyncio.sleep(0.01)
+        assert (await hf.callbacks.answer("call", f"{CANARY}!")).new
+        assert await hf.run("call").result(timeout=60) == f"{CANARY}!"
+    ask = found[0].id
+
+    async def again(*, is_new: bool) -> None:
+        async with Holdfast(store_url, roles=()) as hf:
+            assert (await hf.asks.answer(ask, CANARY, by="person:anna")).new is is_new
+            assert not (await hf.callbacks.answer("call", f"{CANARY}!")).new
+            with pytest.raises(WrongState, match="has answered this already"):
+                await hf.asks.answer(ask, "something else", by="person:anna")
+            with pytest.raises(Gone):
+                await hf.callbacks.answer("call", "something else")
+
+    await again(is_new=True)
+    await again(is_new=False)
+    keys(f"{TWO},{ONE}")
+    await again(is_new=False)
+    cli("keys", "reseal")
+    await again(is_new=False)
+    keys(TWO)
+    await again(is_new=False)
+    assert CANARY not in everything(store_url)
+
+
+async def test_a_batch_that_gathers_while_the_store_is_sealed_loses_nothing(
+    store_url: str, keys: Sealed, cli: Cli
+) -> None:
+    """Its items came before there were keys, and it begins with all of them. Then it can be sealed, too."""
+    keys("")
+    async with Holdfast(store_url, roles=()) as hf:
+        run, _ = [await hf.start(flows.gathers, [f"{CANARY} {letter}"]) for letter in ("one", "two")]
+    keys(ONE)
+    assert cli("keys", "reseal", "--json").json["missing"] == []
+    async with Holdfast(store_url, config=FAST) as hf:
+        assert await hf.run(run.id).result(timeout=60) == f"{CANARY} one,{CANARY} two"
+    cli("keys", "reseal")
+    assert CANARY not in everything(store_url)
+
+
 class Interrupted(Seals):
     """Somebody who seals anew, and before whom something happens when it reaches the events, which come last."""
 
@@ -263,6 +316,22 @@ async def test_a_store_that_was_open_is_sealed_later(store_url: str, keys: Seale
     async with Holdfast(store_url, config=FAST) as hf:
         await flows.more.send("open", "now")
         assert (await hf.run("open").result(timeout=60)) == f"{CANARY}!now!child of {CANARY}!"
+
+
+async def test_a_start_is_known_again_after_its_store_was_sealed(
+    store_url: str, keys: Sealed, cli: Cli
+) -> None:
+    """Also one that a debounced run took. What is compared is hidden by then."""
+    for key in ("", ONE):
+        keys(key)
+        async with Holdfast(store_url, roles=()) as hf:
+            assert (await hf.start(flows.letter.using(id="r"), CANARY)).id == "r"
+            assert (await hf.start(flows.newest.using(id="d"), CANARY)).id == "d"
+            with pytest.raises(Conflict):
+                await hf.start(flows.newest.using(id="d"), "another")
+        keys(ONE)
+        cli("keys", "reseal")
+    assert CANARY not in everything(store_url)
 
 
 async def test_another_key_is_refused_when_the_store_is_opened(store_url: str, keys: Sealed) -> None:
@@ -395,6 +464,110 @@ async def test_what_leaves_by_traces_and_by_a_server_has_no_secret(
                 assert CANARY not in caplog.text
                 assert CANARY not in seen.text()
         await issuer.close()
+    assert CANARY not in everything(store_url)
+
+
+async def test_what_was_open_is_out_of_the_file_after_a_vacuum(
+    tmp_path: Path, sqlite_migrated: Path, keys: Sealed
+) -> None:
+    """As the page on security says: sealing rows anew leaves what they said in free pages and in the log."""
+    file = tmp_path / "holdfast.db"
+    shutil.copyfile(sqlite_migrated, file)
+    url = f"sqlite:///{file}"
+    cli = Cli(tmp_path, url)
+
+    def said() -> bytes:
+        return b"".join(one.read_bytes() for one in tmp_path.glob("holdfast.db*") if one.is_file())
+
+    keys("")
+    async with Holdfast(url, config=FAST) as hf:
+        run = await hf.start(flows.letter, f"{CANARY} " * 1000)
+        await run.result(timeout=60)
+    assert CANARY.encode() in said()
+    keys(ONE)
+    cli("keys", "reseal")
+    assert CANARY not in everything(url)
+    with closing(apsw.Connection(str(file))) as database:
+        database.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
+    assert CANARY.encode() not in said()
+
+
+@pytest.mark.parametrize("name", ["$secret", "\\u0024secret", "$\\u0073ecret"])
+async def test_a_secret_in_an_event_in_what_people_see_and_in_what_they_answer_is_not_shown(
+    store_url: str, keys: Sealed, cli: Cli, name: str
+) -> None:
+    """By the server, its pages, a link and commands, however the sender has written the JSON."""
+    keys(ONE)
+    card = f'{{"number": {{"{name}": "{CANARY}"}}, "holder": "anna"}}'
+    event = f'{{"specversion": "1.0", "type": "card.came", "source": "shop", "id": "1", "data": {card}}}'
+    async with Holdfast(store_url, config=FAST) as hf:
+        app = make_app(Server(hf, hf.desk, is_loopback=True))
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            sent = await client.post(
+                "/v1/events", content=event, headers={"Content-Type": "application/cloudevents+json"}
+            )
+            assert sent.status_code == 202, sent.text
+            run = hf.run(sent.json()["items"][0]["started"][0])
+            while not (found := await hf.asks.list()):  # noqa: ASYNC110  the scheduler asks
+                await asyncio.sleep(0.01)
+            ask, link = found[0].id, await hf.asks.link(found[0].id, "person:anna")
+            path = f"/v1/asks/{ask}"
+            looks = [path, "/v1/asks", "/v1/events/shop/1", f"/v1/runs/{run.id}", f"/v1/runs/{run.id}/steps"]
+            looks += [
+                link,
+                "/asks",
+                f"/asks/{ask}",
+                "/events",
+                f"/runs/{run.id}",
+                f"/v1/runs/{run.id}/journal",
+            ]
+
+            async def look(*more: str) -> str:
+                said = [(await client.get(each)).text for each in (*looks, *more)]
+                shown = [cli(*words).out for words in (["asks", ask, "--json"], ["events", "shop", "1"])]
+                return "\n".join([*said, *shown])
+
+            before = await look()
+            assert before.count("•••") >= 5
+            assert CANARY not in before
+            answer = await client.post(
+                f"{path}/answer",
+                content=f'{{"value": {card}, "by": "person:anna"}}',
+                headers={"Content-Type": "application/json"},
+            )
+            assert answer.status_code == 200, answer.text
+            assert await run.result(timeout=60) == "charged anna"
+            after = await look("/v1/asks?ended=true")
+            assert CANARY not in answer.text + after
+            ((given,),) = [one.answers for one in await hf.asks.list(ended=True)]
+            assert CANARY not in str(bytes(given.value))
+    assert CANARY not in everything(store_url)
+
+
+async def test_nobody_sends_a_secret_to_a_store_without_keys(
+    store_url: str, keys: Sealed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the process that takes it does not have the code, and so never makes a `Secret` of it."""
+    keys("")
+    async with Holdfast(store_url, config=FAST):
+        pass  # declares the workflows
+    monkeypatch.setattr(registry, "workflows", {})
+    async with Holdfast(store_url, roles=("server",)) as hf:
+        app = make_app(Server(hf, hf.desk, is_loopback=True))
+        transport = httpx2.ASGITransport(app=app)
+        card = {"number": {"$secret": CANARY}, "holder": "anna"}
+        event = {"specversion": "1.0", "type": "x", "source": "s", "id": "1", "data": card}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for path, body in {
+                "/v1/runs": {"workflow": flows.pay.name, "input": {"card": card}},
+                "/v1/events": event,
+            }.items():
+                kind = "application/cloudevents+json" if "events" in path else "application/json"
+                refused = await client.post(path, content=json.dumps(body), headers={"Content-Type": kind})
+                assert refused.status_code == 422, refused.text
+                assert "HOLDFAST_KEYS" in refused.text
+                assert CANARY not in refused.text
     assert CANARY not in everything(store_url)
 
 

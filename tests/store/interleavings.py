@@ -1812,6 +1812,16 @@ async def reseal_runs(store: Store, node: str) -> Any:
 
 
 @operation(RESEALS)
+async def reseal_gathered(store: Store, node: str) -> Any:
+    await _reseal(store, "gathered")
+
+
+@operation()
+async def forget_items(store: Store, node: str) -> Any:
+    return await store.seals.forget_items()
+
+
+@operation(RESEALS)
 async def reseal_steps(store: Store, node: str) -> Any:
     await _reseal(store, "steps")
 

@@ -18,7 +18,7 @@ import msgspec
 from holdfast import errors
 from holdfast.codec.exceptions import known_class, rebuild, recorded_names
 from holdfast.codec.payload import encode_any
-from holdfast.codec.secret import redacted
+from holdfast.codec.secret import redacted, redacted_bytes, redacted_json
 from holdfast.programs import name_of
 
 MESSAGE_MAX_CHARS = 4_000
@@ -98,7 +98,7 @@ def encode_error(
         failure = _described(error, [PARTS_MAX])
         failure.traceback, failure.place = _safely(_trace, error, ""), place_of(error)
         failure.step, failure.ending, failure.unsure = step, ending, unsure
-        return redacted(msgspec.json.encode(failure).decode())
+        return msgspec.json.encode(_without_secrets(failure)).decode()
     except Exception as wrong:  # noqa: BLE001  the failure must be recorded, if only by its name
         name = _printable(_safely(name_of, type(error), "builtins.BaseException"))
         message = f"(the exception cannot be described: {type(wrong).__name__})"
@@ -142,6 +142,17 @@ def _described(error: BaseException, left: list[int]) -> RecordedFailure:
     cause, failure.handling = _safely(_cause, error, nothing)
     if cause is not None and left[0] > 0:
         failure.cause = _described(cause, left)
+    return failure
+
+
+def _without_secrets(failure: RecordedFailure) -> RecordedFailure:
+    """Return the record with dots for secrets in all that the author's code said."""
+    said = (failure.message, failure.args, failure.attributes, failure.notes, failure.traceback)
+    message, args, attributes, notes, trace = redacted_json(said)
+    failure.message, failure.args, failure.attributes = message, args, attributes
+    failure.notes, failure.traceback = notes, trace
+    failure.group = [_without_secrets(one) for one in failure.group]
+    failure.cause = None if failure.cause is None else _without_secrets(failure.cause)
     return failure
 
 
@@ -352,20 +363,23 @@ def _reason(error: str | None) -> str:
 def message_of(error: BaseException) -> str:
     """Return the exception's message, without secrets, as text that every store accepts and every terminal shows."""
     try:
-        text = _printable(str(error))
+        text = _printable(redacted(_escaped(str(error))))
     except BaseException as wrong:  # noqa: BLE001  an author's __str__ must not hide the failure
         text = f"(its message cannot be shown: {type(wrong).__name__})"
     if isinstance(error, BaseExceptionGroup):
         inner = "; ".join(f"{type(e).__name__}: {message_of(e)}" for e in error.exceptions[:5])
-        text = f"{_printable(error.message)}: {inner}"[:MESSAGE_MAX_CHARS]
-    return redacted(text)
+        text = f"{_printable(redacted(_escaped(error.message)))}: {inner}"[:MESSAGE_MAX_CHARS]
+    return text
 
 
 def _printable(text: str) -> str:
+    return _escaped(text)[:MESSAGE_MAX_CHARS]
+
+
+def _escaped(text: str) -> str:
     """Escape what the stores cannot keep: half of a surrogate pair, and in PostgreSQL a NUL. Use `str.encode` itself:
     the text may be of an author's subclass."""
-    clean = str.encode(text, "utf-8", "backslashreplace").decode()
-    return clean.replace("\0", "\\x00")[:MESSAGE_MAX_CHARS]
+    return str.encode(text, "utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _arguments(error: BaseException) -> list[Any] | None:
@@ -376,7 +390,7 @@ def _arguments(error: BaseException) -> list[Any] | None:
     args: list[Any] = list(error.args)
     if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
         args.append(error.filename)
-    packed = [{BYTES: b64encode(arg).decode()} if type(arg) is bytes else arg for arg in args]
+    packed = [{BYTES: b64encode(redacted_bytes(arg)).decode()} if type(arg) is bytes else arg for arg in args]
     clear = not any(type(arg) is dict and BYTES in arg for arg in args)
     return packed if clear and _is_json(packed) else None
 

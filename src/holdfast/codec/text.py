@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from holdfast.codec.secret import redacted
 from holdfast.errors import InvalidInput
 
 NOTE_MAX_CHARS = 4_000
@@ -50,9 +51,9 @@ def stored_tags(tags: Mapping[Any, Any], what: str) -> dict[str, str]:
 
 
 def progress_note(note: object) -> str:
-    """Return what a step says about its progress as text that can be stored. A note that is too long is cut: it is
+    """Return what a step says about its progress as text that can be stored, without secrets. A note that is too long is cut: it is
     never a reason to fail."""
-    text = str(note).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    text = redacted(str(note).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00"))
     return text if len(text) <= PROGRESS_MAX_CHARS else text[: PROGRESS_MAX_CHARS - 1] + "…"
 
 

@@ -120,6 +120,8 @@ async def _reseal(url: str, *, as_json: bool, dry_run: bool) -> int:
     unknown = set[str]()
     async with _opened(url) as there:
         digests = await digest_key(there.seals, here, dry_run=dry_run)
+        if not dry_run:
+            await there.seals.forget_items()
         with Meter(as_json) as meter:
             done = await _walk(there.seals, anew(here, digests, unknown), meter, dry_run=dry_run)
     if as_json:

@@ -18,6 +18,7 @@ from holdfast.access import Act, Identity, Kind, Role
 from holdfast.access.signed_texts import KEY_BYTES, opened
 from holdfast.actor import Via
 from holdfast.codec.schema import check, filled
+from holdfast.codec.secret import demand_sealed, masked_json
 from holdfast.desk.opened import Opened, ring
 from holdfast.errors import Forbidden, HoldfastError, InvalidInput, UnknownAsk, WrongState
 from holdfast.model import AskPerson, AskState
@@ -167,6 +168,7 @@ class LocalAskDesk:
 
     def _checked(self, seen: SeenAsk, value: bytes) -> bytes:
         """Check an answer by the form, and return it with the defaults of the form."""
+        demand_sealed(value, "answer")
         read = codec.read_json(value, "answer")
         form = msgspec.json.decode(seen.row.form)
         check(read, form, "answer")
@@ -299,7 +301,7 @@ def _shown(who: Identity, seen: SeenAsk, now: float) -> answers.Ask:
         state=row.state,
         question=row.question,
         form=Raw(row.form.encode()),
-        show=Raw(row.show.encode() if who.payloads else b"null"),
+        show=Raw(masked_json(row.show.encode()) if who.payloads else b"null"),
         of=row.quorum,
         answers=[_answer(who, one) for one in given_answers(people)],
         who=[_person(one) for one in people],
@@ -322,7 +324,9 @@ def _why_not(who: Identity, why: str) -> str:
 
 def _answer(who: Identity, one: AskPerson) -> answers.AskAnswer:
     value = one.value if who.payloads and one.value is not None else b"null"
-    return answers.AskAnswer(one.who, moment(one.answered_at or 0.0), Raw(value), one.note, one.via)
+    return answers.AskAnswer(
+        one.who, moment(one.answered_at or 0.0), Raw(masked_json(value)), one.note, one.via
+    )
 
 
 def _person(one: AskPerson) -> answers.AskedPerson:

@@ -19,6 +19,7 @@ from holdfast.access import Act, Identity
 from holdfast.access.callbacks import issue_time, request_of
 from holdfast.actor import Actor, Via
 from holdfast.codec.schema import check, filled
+from holdfast.codec.secret import demand_sealed
 from holdfast.desk.known_runs import KnownRuns
 from holdfast.desk.opened import Opened, ring
 from holdfast.errors import InvalidInput, StepFailed, StoreSealed, UnknownCallback, UnknownRun
@@ -143,6 +144,7 @@ class LocalCallbackDesk:
             raise StoreSealed(
                 f"the payloads of this store are sealed, and this process has no keys: set {KEYS}, or ask a process that has them"
             )
+        demand_sealed(bytes(result.output), "output")
         form, value = msgspec.json.decode(raw), codec.read_json(bytes(result.output), "output")
         check(value, form, "output")
         made, most = msgspec.json.encode(filled(value, form)), self._hf.config.payload_max_bytes

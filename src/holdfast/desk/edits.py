@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.codec.schema import check
+from holdfast.codec.secret import demand_sealed
 from holdfast.errors import InvalidInput, UnknownWorkflow, WrongState
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Declaration, RunRow, StepKind, StepRow, StepState
@@ -58,6 +59,7 @@ async def demand_code(store: Store, run: RunRow, step: StepRow | None) -> Declar
 def checked_input(run: RunRow, value: Any, declared: Declaration | None, limit: int) -> bytes:
     """Return another input of the run, as it is recorded. Raise InvalidInput if it does not fit the workflow."""
     raw = codec.encode_open(value, "input", limit)
+    demand_sealed(raw, "input")
     workflow = registry.workflows.get((bare(run.workflow), run.version))
     if workflow is not None:
         return workflow.shape.from_json(raw, limit)
@@ -74,6 +76,7 @@ def checked_result(step: StepRow, value: Any, workflow: Workflow[Any, Any] | Non
     """Return the edited result of a step, as it is recorded. Raise InvalidInput if it does not fit the step."""
     what = f"the result of step {step.key!r}"
     raw = codec.encode_open(value, what, limit)
+    demand_sealed(raw, what)
     known = registry.steps.get(bare(step.name)) if step.kind in (StepKind.CALL, StepKind.CALLBACK) else None
     shape = known.shape if known is not None else None if workflow is None else workflow.shape
     if shape is not None:

@@ -17,6 +17,7 @@ import msgspec
 from holdfast import codec
 from holdfast.access import Act, Identity, local
 from holdfast.codec.schema import check
+from holdfast.codec.secret import demand_sealed, masked_json
 from holdfast.desk.opened import Opened, ring
 from holdfast.desk.starts import LocalStartDesk, StartRequest
 from holdfast.errors import Forbidden, InvalidInput, UnknownEvent
@@ -122,6 +123,7 @@ class LocalEventDesk:
                 raise InvalidInput(
                     f"{place}: {len(event.data):,} bytes are more than the {most:,} that an event may carry"
                 )
+            demand_sealed(event.data, place)
             starts = [await self._run(namespace, event, trigger, place) for trigger in taken]
             for row in collecting:
                 _demand_fit(event, row, read_composition(row.body), place)
@@ -275,5 +277,5 @@ def shown_event(who: Identity, seen: SeenEvent, *, with_data: bool) -> Event:
         hidden=not who.payloads,
     )
     if with_data and who.payloads:
-        made.data = msgspec.Raw(row.data)
+        made.data = msgspec.Raw(masked_json(row.data))
     return made

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from holdfast import codec
 from holdfast.access import Act, Identity
+from holdfast.codec.secret import demand_sealed
 from holdfast.desk.known_runs import KnownRuns
 from holdfast.desk.opened import Opened, ring
 from holdfast.errors import (
@@ -64,6 +65,7 @@ class LocalSignalDesk:
         declared = await self._store.workflows.declared(stored)
         if declared is not None:
             check_signal(declared, stored, name, payload)
+        demand_sealed(payload, f"signal {name}")
         key = codec.stored_text(key, "the key of a signal") if key else self._hf.environment.new_id()
         answer = await self._sent("signal", name, NewSignal(stored, name, key, payload))
         if answer is Answer.FENCED:
@@ -97,6 +99,7 @@ class LocalSignalDesk:
         declared = await self._store.workflows.declared(stored)
         if declared is not None:
             check_update(declared, stored, name, payload)
+        demand_sealed(payload, f"update {name}")
         key = codec.stored_text(key, "the key of an update") if key else self._hf.environment.new_id()
         named = UPDATE_PREFIX + name
         answer = await self._sent("update", name, NewSignal(stored, named, key, payload))

@@ -17,6 +17,7 @@ import msgspec
 from holdfast import codec
 from holdfast.access import Act, Identity
 from holdfast.codec.schema import Schema, check, filled, members
+from holdfast.codec.secret import demand_sealed
 from holdfast.desk.filters import name_like
 from holdfast.desk.known_runs import candidates
 from holdfast.desk.opened import Opened
@@ -233,6 +234,7 @@ class LocalStartDesk:
 
     def _by_schema(self, raw: bytes, declared: Declaration) -> bytes:
         """Check an input by the published schema, and return it as the code itself would write it."""
+        demand_sealed(raw, declared.name)
         value = codec.read_json(raw, declared.name)
         assert isinstance(value, dict)
         schema = _schema(declared.input)

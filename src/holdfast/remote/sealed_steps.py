@@ -26,12 +26,12 @@ class SealedSteps:
         if self._keys is None or sealed_by(step.input) is None:
             return step
         self._sealed.add((step.run_id, step.n, step.fence))
-        return Seal(self._keys.open, bytes, bytes).apply(step)  # type: ignore[no-any-return]
+        return Seal(self._keys.open, bytes).apply(step)  # type: ignore[no-any-return]
 
     def seal(self, op: Op) -> Op:
         if self._keys is None or (op.run_id, op.n, op.fence) not in self._sealed:
             return op
-        return Seal(self._keys.seal, bytes, bytes).apply(op)  # type: ignore[no-any-return]
+        return Seal(self._keys.seal, bytes).apply(op)  # type: ignore[no-any-return]
 
     def forget(self, op: StepOp) -> None:
         """Forget a step that was reported."""

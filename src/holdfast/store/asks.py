@@ -146,7 +146,9 @@ class Asks(LeaderAsks):
         (row, people), fence = found
         refused = refusal(row, people, given.by, await session.now())
         if refused is not None:
-            return _again(SeenAsk(row, people), given, refused)
+            if refused.kind == "answered" and self._is_same(people, given):
+                return TakenAnswer(SeenAsk(row, people), False)
+            raise _refused(refused)
         how, _ = through(people, given.by)
         is_named = any(one.who == given.by.person for one in people)
         values = (row.id, given.by.person, how, given.value, given.note, way(given.actor)[0] or "")
@@ -161,6 +163,11 @@ class Asks(LeaderAsks):
             raw = output(row, taken)
             await _end(session, row, fence, AskState.ANSWERED, (StepState.SUCCEEDED, raw, None))
         return TakenAnswer((await _seen(session, [await session.row(Verb.ask, row.id)]))[0], True)
+
+    def _is_same(self, people: Sequence[AskPerson], given: GivenAnswer) -> bool:
+        """True if this person has answered the same before."""
+        own = next(one for one in people if one.who == given.by.person)
+        return self._database.is_same(own.value or b"null", given.value)
 
     @transaction
     async def delegate(
@@ -205,15 +212,6 @@ async def _locked(session: Session, ask: str) -> tuple[SeenAsk, int] | None:
     if row is None:
         return None
     return (await _seen(session, [row]))[0], -1 if step is None else step[2]
-
-
-def _again(seen: SeenAsk, given: GivenAnswer, refused: RefusedAnswer) -> TakenAnswer:
-    """Take an answer that this person has given before. For anything else, raise why it is refused."""
-    if refused.kind == "answered":
-        own = next(one for one in seen.people if one.who == given.by.person)
-        if codec.is_same_json(own.value or b"null", given.value):
-            return TakenAnswer(seen, False)
-    raise _refused(refused)
 
 
 def _refused(refused: RefusedAnswer) -> Forbidden | WrongState:

@@ -159,7 +159,7 @@ class Callbacks(CallbackReads, AgentCallbacks, LeaderCallbacks):
             was_same = (
                 error == given.error
                 if given.output is None or output is None
-                else codec.is_same_json(bytes(output), given.output)
+                else self._database.is_same(bytes(output), given.output)
             )
             if was_same:
                 return False

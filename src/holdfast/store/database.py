@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from holdfast import codec
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.model import NewRun
@@ -142,6 +143,8 @@ class Database(ABC):
     config: Config
     environment: Environment
     processes: Processes
+    is_same: Callable[[bytes, bytes], bool] = staticmethod(codec.is_same_json)
+    """True if two payloads, as they are stored, say the same. A sealed store opens them for this."""
 
     @property
     @abstractmethod

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.codec import is_same_json
 from holdfast.codec.secret import enter_sealed
 from holdfast.errors import StoreSealed
 from holdfast.keyring import KEY_BYTES, KEYS, DigestKey, Keyring, sealed_by
@@ -48,16 +49,8 @@ from holdfast.store.remotes import TakenStep
 from holdfast.store.seals import Seals
 from holdfast.store.store import Store
 
-PAYLOAD, SAME, TEXT, DIGEST, PARTS, THIRD, VALUES = (
-    "payload",
-    "same",
-    "text",
-    "digest",
-    "parts",
-    "third",
-    "values",
-)
-"""What a field is: a payload as bytes, one that the store compares with others, a payload as a string, a digest of one, something that has such fields itself, tuples
+PAYLOAD, TEXT, DIGEST, PARTS, THIRD, VALUES = "payload", "text", "digest", "parts", "third", "values"
+"""What a field is: a payload as bytes, a payload as a string, a digest of one, something that has such fields itself, tuples
 whose third part is a payload, or payloads by name."""
 
 FIELDS: dict[type, dict[str, str]] = {
@@ -102,9 +95,9 @@ FIELDS: dict[type, dict[str, str]] = {
     AskRow: {"show": TEXT},
     AskPerson: {"value": PAYLOAD},
     SeenAsk: {"row": PARTS, "people": PARTS},
-    GivenAnswer: {"value": SAME},
+    GivenAnswer: {"value": PAYLOAD},
     TakenAnswer: {"seen": PARTS},
-    GivenResult: {"output": SAME},
+    GivenResult: {"output": PAYLOAD},
     NewEvent: {"data": PAYLOAD},
     EventRow: {"data": PAYLOAD},
     Arrival: {"event": PARTS, "starts": PARTS},
@@ -138,7 +131,6 @@ class Seal(NamedTuple):
     """What is done with payloads and digests in one direction."""
 
     payload: Callable[[bytes], bytes]
-    same: Callable[[bytes], bytes]
     digest: Callable[[bytes], bytes]
 
     def apply(self, value: Any) -> Any:
@@ -163,8 +155,6 @@ class Seal(NamedTuple):
             return None
         if what == PAYLOAD:
             return self.payload(bytes(value))
-        if what == SAME:
-            return self.same(bytes(value))
         if what == DIGEST:
             return self.digest(bytes(value))
         if what == TEXT:
@@ -183,14 +173,15 @@ async def fit(store: Store, keys: Keyring | None) -> None:
     sealed = await store.seals.digest_key()
     if keys is not None:
         enter_sealed()
+        store.database.is_same = lambda one, other: is_same_json(keys.open(one), keys.open(other))
         wrap(store, *directions(keys, await _digest_key(store, keys, sealed)))
     elif sealed is not None:
-        wrap(store, Seal(_demand_sealed, _demand_sealed, bytes), Seal(bytes, bytes, bytes), only=WRITTEN)
+        wrap(store, Seal(_demand_sealed, bytes), Seal(bytes, bytes), only=WRITTEN)
 
 
 def directions(keys: Keyring, digests: DigestKey) -> tuple[Seal, Seal]:
     """Return what is done on the way in and on the way out."""
-    return Seal(keys.seal, keys.seal_same, digests.seal), Seal(keys.open, keys.open, digests.open)
+    return Seal(keys.seal, digests.seal), Seal(keys.open, digests.open)
 
 
 async def _digest_key(store: Store, keys: Keyring, sealed: bytes | None) -> DigestKey:

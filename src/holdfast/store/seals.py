@@ -30,6 +30,7 @@ class Table(NamedTuple):
 
 TABLES = (
     Table("runs", Verb.sealed_runs, Verb.reseal_runs, ("",), digests=(1,)),
+    Table("gathered", Verb.sealed_gathered, Verb.reseal_gathered, ("",), digests=(0,)),
     Table("steps", Verb.sealed_steps, Verb.reseal_steps, ("", -1), digests=(1,)),
     Table("signals", Verb.sealed_signals, Verb.reseal_signals, (-1,)),
     Table("asks", Verb.sealed_asks, Verb.reseal_asks, ("",)),
@@ -59,6 +60,12 @@ class Seals(Noun):
     @statement
     async def reseal_digest_key(self, session: Session, before: bytes, sealed: bytes) -> int:
         return await session.run(Verb.reseal_digest_key, before, sealed)
+
+    @statement
+    async def forget_items(self, session: Session) -> int:
+        """Forget what batches were given apart from their input, which has it. Batches are not gathered where payloads are
+        sealed, so these are older than the keys."""
+        return await session.run(Verb.forget_items)
 
     @look
     async def rows(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from holdfast.codec.secret import redacted, redacted_json
 from holdfast.errors import StoreFull
 from holdfast.safe_text import visible_entry
 from holdfast.terminal import streams
@@ -66,14 +67,14 @@ class LineFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible_entry(super().format(record))
+        return visible_entry(redacted(super().format(record)))
 
 
 class Brief(logging.Formatter):
     """Log lines beside a live picture. They have no time, because people see them when they happen."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible_entry(f"{record.levelname.lower()}: {super().format(record)}")
+        return visible_entry(f"{record.levelname.lower()}: {redacted(super().format(record))}")
 
 
 class JsonLines(logging.Formatter):
@@ -90,18 +91,18 @@ class JsonLines(logging.Formatter):
             "event": getattr(record, "event", "log"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
             "run": getattr(record, "holdfast_run", "") or None,
             "workflow": getattr(record, "holdfast_workflow", "") or None,
             "step": getattr(record, "holdfast_step", "") or None,
             "attempt": getattr(record, "holdfast_attempt", 0) or None,
             "node": self._node(),
-            **getattr(record, "fields", {}),
+            **redacted_json(getattr(record, "fields", {})),
         }
         if record.exc_text:
-            fields["traceback"] = record.exc_text
+            fields["traceback"] = redacted(record.exc_text)
         elif record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
+            fields["traceback"] = redacted(self.formatException(record.exc_info))
         return json_document(fields)
 
 

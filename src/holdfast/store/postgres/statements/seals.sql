@@ -9,8 +9,16 @@ INSERT INTO holdfast.seals (name, body) VALUES ('digest', $1) ON CONFLICT (name)
 -- name: reseal_digest_key
 UPDATE holdfast.seals SET body = $2 WHERE name = 'digest' AND body = $1
 
+-- What batches were given before there were keys is in their input once they have begun.
+-- name: forget_items
+UPDATE holdfast.gathered g SET items = NULL FROM holdfast.runs r
+WHERE g.items IS NOT NULL AND r.id = g.run_id AND r.started_at IS NOT NULL
+
+-- A batch that still gathers stays open: whoever begins it puts its items into its input.
 -- name: sealed_runs
-SELECT id, input, digest, output, convert_to(published, 'UTF8') FROM holdfast.runs WHERE id > $1 ORDER BY id LIMIT $2
+SELECT id, input, digest, output, convert_to(published, 'UTF8') FROM holdfast.runs r
+WHERE id > $1 AND NOT EXISTS (SELECT 1 FROM holdfast.gathered g WHERE g.run_id = r.id AND g.items IS NOT NULL)
+ORDER BY id LIMIT $2
 
 -- Others lock a run and then runs below it, in an order that a walk does not have. So of several rows, those that somebody has
 -- locked are left out. One row alone is waited for.
@@ -22,6 +30,14 @@ WHERE r.id = u.id AND r.input = u.old_input AND r.digest = u.old_digest AND r.ou
     AND r.published IS NOT DISTINCT FROM convert_from(u.old_published, 'UTF8')
     AND (cardinality($1::text[]) = 1
          OR r.id IN (SELECT l.id FROM holdfast.runs l WHERE l.id = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED))
+
+-- name: sealed_gathered
+SELECT id, digest FROM holdfast.gathered WHERE id > $1 ORDER BY id LIMIT $2
+
+-- name: reseal_gathered
+UPDATE holdfast.gathered g SET digest = u.digest
+FROM unnest($1::text[], $2::bytea[], $3::bytea[]) u(id, old_digest, digest)
+WHERE g.id = u.id AND g.digest = u.old_digest
 
 -- name: sealed_steps
 SELECT run_id, n, input, digest, output, checkpoint FROM holdfast.steps WHERE (run_id, n) > ($1, $2) ORDER BY run_id, n LIMIT $3

@@ -9,12 +9,25 @@ INSERT INTO seals (name, body) VALUES ('digest', ?1) ON CONFLICT (name) DO NOTHI
 -- name: reseal_digest_key
 UPDATE seals SET body = ?2 WHERE name = 'digest' AND body = ?1
 
+-- What batches were given before there were keys is in their input once they have begun.
+-- name: forget_items
+UPDATE gathered SET items = NULL WHERE items IS NOT NULL AND (SELECT r.started_at FROM runs r WHERE r.id = run_id) IS NOT NULL
+
+-- A batch that still gathers stays open: whoever begins it puts its items into its input.
 -- name: sealed_runs
-SELECT id, input, digest, output, CAST(published AS BLOB) FROM runs WHERE id > ?1 ORDER BY id LIMIT ?2
+SELECT id, input, digest, output, CAST(published AS BLOB) FROM runs r
+WHERE id > ?1 AND NOT EXISTS (SELECT 1 FROM gathered g INDEXED BY gathered_of WHERE g.run_id = r.id AND g.items IS NOT NULL)
+ORDER BY id LIMIT ?2
 
 -- name: reseal_runs
 UPDATE runs SET input = ?6, digest = ?7, output = ?8, published = CAST(?9 AS TEXT)
 WHERE id = ?1 AND input = ?2 AND digest = ?3 AND output IS ?4 AND published IS CAST(?5 AS TEXT)
+
+-- name: sealed_gathered
+SELECT id, digest FROM gathered WHERE id > ?1 ORDER BY id LIMIT ?2
+
+-- name: reseal_gathered
+UPDATE gathered SET digest = ?3 WHERE id = ?1 AND digest = ?2
 
 -- name: sealed_steps
 SELECT run_id, n, input, digest, output, checkpoint FROM steps WHERE (run_id, n) > (?1, ?2) ORDER BY run_id, n LIMIT ?3
