@@ -55,7 +55,9 @@ def started(store: str, *words: str) -> subprocess.Popen[bytes]:
 def token_for(store: str) -> str:
     """Make a token for agents, with the command that operators use."""
     words = [HOLDFAST, "tokens", "create", "--role", "agent", "--name", "bench"]
-    made = subprocess.run(words, env={**os.environ, "HOLDFAST_STORE": store}, check=True, stdout=subprocess.PIPE)
+    made = subprocess.run(
+        words, env={**os.environ, "HOLDFAST_STORE": store}, check=True, stdout=subprocess.PIPE
+    )
     return made.stdout.decode().strip()
 
 

@@ -37,9 +37,7 @@ async def post(
 ) -> int:
     raw = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
-    writer.write(
-        f"{head}Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n".encode() + raw
-    )
+    writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n".encode() + raw)
     answered = (await reader.readuntil(b"\r\n\r\n")).decode()
     length = re.search(r"content-length: (\d+)", answered, re.IGNORECASE)
     assert length is not None

@@ -149,7 +149,9 @@ class Doubling(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path.endswith("/claim"):
             self.claims.append(body)
-        answer = json.dumps({"agent": "a", "beat_s": 10, "turn": body.get("turn"), "steps": [], "overtaken": True})
+        answer = json.dumps(
+            {"agent": "a", "beat_s": 10, "turn": body.get("turn"), "steps": [], "overtaken": True}
+        )
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -70,7 +70,8 @@ async def test_a_new_turn_hands_back_what_its_node_does_not_know_of(store: Store
     claim = StepClaim(R, [1], 1)
     assert await store.remotes.claim(R, 1, [claim])
     (known,) = await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [(run_id, 1, 1)])])
-    assert known.now is not None and abs(known.now - await store.now()) < LONG_S
+    assert known.now is not None
+    assert abs(known.now - await store.now()) < LONG_S
     assert known == TurnBegun(known.now)
     (lost,) = await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [])])
     assert lost == TurnBegun(lost.now, handed_back=1)
@@ -80,7 +81,9 @@ async def test_a_new_turn_hands_back_what_its_node_does_not_know_of(store: Store
     assert late == TurnBegun(late.now, is_overtaken=True)
     (beat,) = await store.remotes.begin_turns([NewTurn(R, 0, LONG_S, None, pulse='{"has": 7}')])
     assert beat == TurnBegun(beat.now)
-    assert '"has": 7' in next(row.offers for row in await store.nodes.nodes() if row.id == R).replace('":7', '": 7')
+    assert '"has": 7' in next(row.offers for row in await store.nodes.nodes() if row.id == R).replace(
+        '":7', '": 7'
+    )
     assert await store.remotes.claim(R, 4, [claim])
     assert await store.remotes.begin_turns([NewTurn("nobody", 9, LONG_S, [])]) == [TurnBegun(None)]
 

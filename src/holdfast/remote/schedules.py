@@ -106,9 +106,7 @@ class RemoteScheduleDesk:
             dry_run=dry_run,
             note=request.note,
         )
-        return await self._act(
-            who, name, "backfills", answers.BackfillAnswer, body, is_repeatable=dry_run
-        )
+        return await self._act(who, name, "backfills", answers.BackfillAnswer, body, is_repeatable=dry_run)
 
     async def stop_backfill(self, who: Identity, name: str, backfill: str) -> BackfillRow:
         path = f"{_path(name)}/backfills/{path_of(backfill)}/stop"

@@ -551,7 +551,11 @@ class Door(Part):
         for exchange in self.exchanges if turn is not None else () if served is None else (served,):
             if turn is not None and exchange.server is not server:
                 continue  # the same turn was sent to another server, too
-            if exchange.renewals and (exchange.turn or 0) == (turn or 0) and self._speaks_for(exchange, node, verb):
+            if (
+                exchange.renewals
+                and (exchange.turn or 0) == (turn or 0)
+                and self._speaks_for(exchange, node, verb)
+            ):
                 exchange.renewals -= 1
                 return
         yield f"{verb} lengthened the lease of {node} by {until - before:.3f} s, and its agent did not ask for it"
