@@ -296,6 +296,15 @@ async def test_what_would_be_done_twice_is_not_sent_again(busy: Served) -> None:
         assert len(await hf.schedules.backfills("nightly")) == 1
 
 
+async def test_the_same_schedule_is_the_same_wherever_it_is_made(busy: Served, remote: Holdfast) -> None:
+    """At the store, or through a server."""
+    for name, first, second in (("near", busy.hf, remote), ("far", remote, busy.hf)):
+        for hf in (first, second):
+            await hf.schedules.create(every("@daily", name=name), flows.count, 1)
+    with pytest.raises(Conflict):
+        await remote.schedules.create(every("@hourly", name="near"), flows.count, 1)
+
+
 async def test_a_start_whose_server_is_away_says_what_is_known() -> None:
     """If nobody answers, the error says whether the run may have been started."""
     with pytest.raises(
