@@ -106,7 +106,10 @@ async def ask(port: int, verb: str, path: str, body: object = None) -> tuple[int
         answer = await reader.read()
         if not answer:
             raise ConnectionResetError
-        return int(answer[9:12]), answer.partition(b"\r\n\r\n")[2]
+        status = int(answer[9:12])
+        if status == 503:
+            raise ConnectionError("the server cannot answer now")
+        return status, answer.partition(b"\r\n\r\n")[2]
     finally:
         writer.close()
 
