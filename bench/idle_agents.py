@@ -1,10 +1,12 @@
 """What 1,000 idle remote agents cost a server, how soon they are back after it was killed, and whether the steps that were
 running then are lost.
 
-.venv/bin/python bench/idle_agents.py [AGENTS] [STORE]
+    .venv/bin/python bench/idle_agents.py [AGENTS] [STORE]
+    .venv/bin/python -m tests.postgres .venv/bin/python bench/idle_agents.py 1000 {}
 
-Each agent keeps a claim and a stream open, as a real one does. They are made of bare sockets, in this process, so that
-their own cost is not the server's. The server and the scheduler are processes of their own.
+Each agent keeps a claim and a stream open, as a real one does. From the second figure on, its heart beats, too, as that of an
+agent in Python does. Agents are made of bare sockets, in this process, so that their own cost is not the server's. The server and
+the scheduler are processes of their own. What the server uses includes its own heart.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, step, workflow
+from holdfast.remote.node import RENEW_S
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-WATCH_S = 20.0
+SETTLE_S, WATCH_S = 8.0, 20.0
 WAIT_S = 20.0
 RUNNING = 50
 """How many steps run at agents when the server is killed."""
+PULSE = {"pulse": {"succeeded": 0, "failed": 0, "has": 0}}
 
 
 @step(name="bench.nothing", elsewhere=True)
@@ -48,6 +52,15 @@ def started(store: str, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
+def token_for(store: str) -> str:
+    """Make a token for agents, with the command that operators use."""
+    words = [HOLDFAST, "tokens", "create", "--role", "agent", "--name", "bench"]
+    made = subprocess.run(
+        words, env={**os.environ, "HOLDFAST_STORE": store}, check=True, stdout=subprocess.PIPE
+    )
+    return made.stdout.decode().strip()
+
+
 class Server:
     def __init__(self, store: str, port: int) -> None:
         self.port = port
@@ -63,31 +76,52 @@ class Server:
                 await asyncio.sleep(0.02)
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(map(_cpu_s, self._family()))
 
     def memory_mb(self) -> float:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGESIZE") / 1e6
+        return sum(map(_memory_mb, self._family()))
+
+    def _family(self) -> list[int]:
+        """Return the server's process, and those that it has started: its heart."""
+        pid = self.process.pid
+        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 1e6
 
 
 async def ask(port: int, verb: str, path: str, body: object = None) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         raw = b"" if body is None else json.dumps(body).encode()
-        head = f"{verb} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = f"{verb} {path} HTTP/1.1\r\n{Agent.head}Content-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(raw)}\r\nConnection: close\r\n\r\n".encode() + raw)
         answer = await reader.read()
         if not answer:
             raise ConnectionResetError
-        return int(answer[9:12]), answer.partition(b"\r\n\r\n")[2]
+        status = int(answer[9:12])
+        if status == 503:
+            raise ConnectionError("the server cannot answer now")
+        return status, answer.partition(b"\r\n\r\n")[2]
     finally:
         writer.close()
 
 
 class Agent:
+    head = "Host: localhost\r\n"
+    """What stands in every request. The token comes to it."""
     may_end: asyncio.Event
     """When steps end. Until then they run."""
+    hearts: asyncio.Event
+    """When hearts begin to beat."""
+    beats = 0
     running = 0
     """How many steps run."""
 
@@ -105,7 +139,21 @@ class Agent:
                 pass
             if not self._id:
                 await asyncio.sleep(random.random())
-        await asyncio.gather(self._poll(), self._stream())
+        await asyncio.gather(self._poll(), self._stream(), self._beat())
+
+    async def _beat(self) -> None:
+        """Beat as a heart does, each time over a connection of its own."""
+        await self.hearts.wait()
+        await asyncio.sleep(random.random() * RENEW_S)
+        while True:
+            try:
+                status, _ = await ask(self._port, "POST", f"/v1/agents/{self._id}/beat", PULSE)
+            except OSError:
+                status = 0  # the server is away
+            if status not in {0, 200}:
+                raise SystemExit(f"a beat got {status}")
+            Agent.beats += status == 200
+            await asyncio.sleep(RENEW_S)
 
     async def _poll(self) -> None:
         while True:
@@ -119,7 +167,7 @@ class Agent:
                 await asyncio.sleep(random.random() * 2)
                 continue
             if status != 200:
-                raise SystemExit(f"a claim got {status}")
+                raise SystemExit(f"a claim got {status}: {text.decode()}")
             for claimed in json.loads(text)["steps"]:
                 await self._execute(claimed)
 
@@ -144,7 +192,7 @@ class Agent:
         while True:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                writer.write(f"GET /v1/agents/{self._id}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                writer.write(f"GET /v1/agents/{self._id}/stream HTTP/1.1\r\n{self.head}\r\n".encode())
                 while await reader.read(4096):
                     pass
                 writer.close()
@@ -157,17 +205,16 @@ async def main(number: int, store: str) -> None:
     port = random.randint(20_000, 60_000)
     server = Server(store, port)
     await server.up()
-    Agent.may_end = asyncio.Event()
+    Agent.head += f"Authorization: Bearer {token_for(store)}\r\n"
+    Agent.may_end, Agent.hearts = asyncio.Event(), asyncio.Event()
     back: dict[Agent, float] = {}
     """When each agent sent the claim that waits now."""
     tasks = [asyncio.create_task(Agent(port, back).run()) for _ in range(number)]
     while len(back) < number:
         await asyncio.sleep(0.1)
-    await asyncio.sleep(5)
-    cpu_s, began = server.cpu_s(), time.monotonic()
-    await asyncio.sleep(WATCH_S)
-    share = (server.cpu_s() - cpu_s) / (time.monotonic() - began)
-    print(f"{number:,} idle agents: {share:.1%} of a core, {server.memory_mb():.0f} MB")
+    await watch(server, f"{number:,} idle agents, poll and stream")
+    Agent.hearts.set()
+    await watch(server, "with their hearts")
     scheduler = started(store, "scheduler", str(Path(__file__).resolve()))
     async with Holdfast(store, roles=()) as hf:
         runs = [await hf.start(one) for _ in range(RUNNING)]
@@ -184,6 +231,16 @@ async def main(number: int, store: str) -> None:
     for process in (scheduler, server.process):
         process.kill()
         process.wait()
+
+
+async def watch(server: Server, what: str) -> None:
+    """Say what the server uses, once what came before is over."""
+    await asyncio.sleep(SETTLE_S)
+    cpu_s, beats, began = server.cpu_s(), Agent.beats, time.monotonic()
+    await asyncio.sleep(WATCH_S)
+    took_s = time.monotonic() - began
+    share, beats_per_s = (server.cpu_s() - cpu_s) / took_s, (Agent.beats - beats) / took_s
+    print(f"{what}: {share:.1%} of a core, {server.memory_mb():.0f} MB ({beats_per_s:.0f} beats/s)")
 
 
 async def killed(server: Server, store: str, number: int, back: dict[Agent, float]) -> Server:

@@ -31,7 +31,7 @@ async function work() {
   const groups = [{ name: "g", steps: Object.keys(steps), places: PLACES }];
   const { agent, beat_s } = await post("", { protocol: [1], host: hostname(), pid: process.pid, groups });
   const has = new Map(); // what this agent executes, or has not reported yet: [run, n, fence] by its secret
-  let turn = 0, seen = 0, gone = false;
+  let turn = 0, took = 0, gone = false;
   const beating = setInterval(() => has.size && post(`/${agent}/beat`, { has: [...has.values()] }).catch(() => {}), beat_s * 300);
 
   async function execute(step) {
@@ -52,11 +52,11 @@ async function work() {
 
   while (!gone) {
     if (has.size >= PLACES) { await pause(5); continue; }
-    turn += 1; // after a lost answer, say what this agent has: the rest is handed back
-    const lost = seen < turn - 1 ? { has: [...has.values()] } : {};
+    turn += 1; // after a claim without steps or answer, say what this agent has: the rest is handed back
+    const lost = took < turn - 1 ? { has: [...has.values()] } : {};
     try {
       const answer = await post(`/${agent}/claim`, { turn, free: { g: PLACES - has.size }, wait_s: 20, ...lost }, 35);
-      seen = turn;
+      if (answer.steps.length) took = turn;
       for (const step of answer.steps) { has.set(step.secret, [step.run, step.n, step.fence]); execute(step); }
       if (answer.leaving) await soon();
     } catch (error) { gone = error.status === 410; await soon(); }

@@ -115,4 +115,5 @@ def test_only_an_act_on_a_breaker_needs_a_name(lite: Cli) -> None:
     """`open` without a name and `list` with a name are mistakes."""
     lite("start", "app.py:gated", "--id", "b")
     assert "name the dependency to open" in lite("breakers", "open", code=2).errors
+    assert "dependency: give the name of one" in lite("breakers", "open", "", code=2).errors
     assert "`list` takes no name" in lite("breakers", "list", "stripe", code=2).errors

@@ -34,6 +34,7 @@ from holdfast.remote import runs as remote_runs
 from holdfast.remote import schedules as remote_schedules
 from holdfast.remote import store as remote_store
 from holdfast.remote.desk import RemoteDesk
+from holdfast.schedules import every
 from tests.http import flows
 from tests.http.conftest import made_token
 from tests.remote import flows as remote_flows
@@ -276,6 +277,32 @@ async def test_faults_on_the_way_lose_and_double_nothing(busy: Served, fault: st
     signals = [one for one in await busy.hf.store.reads.signals("faulty") if not one.name.startswith("$")]
     assert len(signals) == 1
     assert {one.id for one in await busy.hf.runs()} == {"faulty", "cancelled", "cancelled~2"}
+
+
+async def test_what_would_be_done_twice_is_not_sent_again(busy: Served) -> None:
+    """Each run of a schedule and each backfill is another one. If the answer is lost, the caller hears that, and it was done once."""
+
+    def plan(request: httpx2.Request) -> str:
+        is_act = request.method == "POST" and request.url.path.endswith(("/run", "/backfills"))
+        return "lose the reply" if is_act else ""
+
+    async with through(Faults(plan), busy.url) as hf:
+        await hf.schedules.create(every("@daily", name="nightly"), flows.count, 1)
+        with pytest.raises(StoreUnreachable):
+            await hf.schedules.run("nightly", anyway=True)
+        with pytest.raises(StoreUnreachable):
+            await hf.schedules.backfill("nightly", "2026-09-01", "2026-09-03", again="all")
+        assert len([one for one in await hf.schedules.fires("nightly") if one.backfill is None]) == 1
+        assert len(await hf.schedules.backfills("nightly")) == 1
+
+
+async def test_the_same_schedule_is_the_same_wherever_it_is_made(busy: Served, remote: Holdfast) -> None:
+    """At the store, or through a server."""
+    for name, first, second in (("near", busy.hf, remote), ("far", remote, busy.hf)):
+        for hf in (first, second):
+            await hf.schedules.create(every("@daily", name=name), flows.count, 1)
+    with pytest.raises(Conflict):
+        await remote.schedules.create(every("@hourly", name="near"), flows.count, 1)
 
 
 async def test_a_start_whose_server_is_away_says_what_is_known() -> None:

@@ -138,6 +138,9 @@ def test_people_read_the_same_through_a_server(at_store: Cli, by_http: Cli) -> N
     shown = by_http("show", "sold", "--json").json
     assert shown == at_store("show", "sold", "--json").json
     assert "sold out" in by_http("show", "sold").out
+    (listed,) = by_http("ps", "sold", "--json").json
+    assert [listed] == at_store("ps", "sold", "--json").json
+    assert (listed["error"]["message"], "traceback" in listed["note"]) == ("sold out", False)
     for words in (
         ("fork", "off", "--from", "nosuch"),
         ("skip", "sold", "nosuch", "--note", "by hand"),
@@ -146,6 +149,7 @@ def test_people_read_the_same_through_a_server(at_store: Cli, by_http: Cli) -> N
     ):
         through, direct = by_http(*words, code=2), at_store(*words, code=2)
         assert through.errors == direct.errors, words
+        assert by_http(*words, "--json", code=2).out == at_store(*words, "--json", code=2).out, words
 
 
 def test_schedules_are_listed_and_steered_through_a_server(at_store: Cli, by_http: Cli) -> None:

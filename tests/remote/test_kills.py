@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,3 +137,41 @@ def test_agents_in_other_languages_go_on_through_kills_of_the_server(tmp_path: P
             rows = [row._row for n in range(12) for row in hf.wait(hf.run(f"order-{n}").steps())]
     assert Counter((row.attempt - row.excused, row.losses) for row in rows) == {(1, 0): 48}
     assert Counter(effects.read_text().split()).most_common(1)[0][1] == 1
+
+
+class Doubling(BaseHTTPRequestHandler):
+    """Answers claims as a server does behind a proxy that sends them twice: the copy took a step, and what the agent hears has
+    none."""
+
+    claims: list[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("/claim"):
+            self.claims.append(body)
+        answer = json.dumps(
+            {"agent": "a", "beat_s": 10, "turn": body.get("turn"), "steps": [], "overtaken": True}
+        )
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer.encode())
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_an_agent_in_another_language_says_what_it_has_after_a_claim_without_steps(tmp_path: Path) -> None:
+    """A proxy may have sent the claim twice, and the copy may have taken steps. So the Node.js agent of the examples says what
+    it has, and the server hands the rest back."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not on this machine")
+    Doubling.claims = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Doubling) as server, fleet(tmp_path, "none") as many:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            node = many.run(["node", str(EXAMPLES / "agent.mjs")], HOLDFAST_SERVER=url)
+            until(lambda: len(Doubling.claims) >= 3, lambda: many.said(node))
+        finally:
+            server.shutdown()
+    assert [one.get("has") for one in Doubling.claims[1:3]] == [[], []]

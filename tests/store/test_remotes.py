@@ -70,16 +70,22 @@ async def test_a_new_turn_hands_back_what_its_node_does_not_know_of(store: Store
     claim = StepClaim(R, [1], 1)
     assert await store.remotes.claim(R, 1, [claim])
     (known,) = await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [(run_id, 1, 1)])])
-    assert known == TurnBegun(True)
+    assert known.now is not None
+    assert abs(known.now - await store.now()) < LONG_S
+    assert known == TurnBegun(known.now)
     (lost,) = await store.remotes.begin_turns([NewTurn(R, 4, LONG_S, [])])
-    assert lost == TurnBegun(True, handed_back=1)
+    assert lost == TurnBegun(lost.now, handed_back=1)
     assert (await step(store, run_id, 1)).state is StepState.READY
     assert await store.remotes.claim(R, 3, [claim]) is None
-    assert await store.remotes.begin_turns([NewTurn(R, 3, LONG_S, [])]) == [
-        TurnBegun(True, is_overtaken=True)
-    ]
+    (late,) = await store.remotes.begin_turns([NewTurn(R, 3, LONG_S, [])])
+    assert late == TurnBegun(late.now, is_overtaken=True)
+    (beat,) = await store.remotes.begin_turns([NewTurn(R, 0, LONG_S, None, pulse='{"has": 7}')])
+    assert beat == TurnBegun(beat.now)
+    assert '"has": 7' in next(row.offers for row in await store.nodes.nodes() if row.id == R).replace(
+        '":7', '": 7'
+    )
     assert await store.remotes.claim(R, 4, [claim])
-    assert await store.remotes.begin_turns([NewTurn("nobody", 9, LONG_S, [])]) == [TurnBegun(False)]
+    assert await store.remotes.begin_turns([NewTurn("nobody", 9, LONG_S, [])]) == [TurnBegun(None)]
 
 
 async def test_a_lease_is_only_shortened(store: Store) -> None:

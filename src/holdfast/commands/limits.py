@@ -41,7 +41,7 @@ def limits(key: str | None, more: tuple[str, ...], note: str, store: str, as_jso
     else:
         answer = run_quickly(_asked(store, key))
     if as_json:
-        output.print_json(msgspec.to_builtins(answer))
+        output.print_json(msgspec.to_builtins(answer[0] if isinstance(answer, tuple) else answer))
     elif isinstance(answer, list):
         if not answer:
             print_words("there are no limits: code declares them, with @step(limits=[…])")

@@ -149,6 +149,8 @@ class LocalGateDesk:
                 f"{scope}: {given!r} has // in it, which stands between a namespace and a name"
             )
         names: set[str] = set()
+        if not given and scope in {HoldScope.WORKFLOW, HoldScope.STEP, HoldScope.DEPENDENCY}:
+            raise InvalidInput(f"{scope}: give the name of one")
         if scope is HoldScope.WORKFLOW:
             for node in await self._store.nodes.nodes():
                 offered = json.loads(node.offers).get("workflows", ())

@@ -485,7 +485,8 @@ async def beat(call: Call) -> Given:
     pulse = None
     if given.pulse is not None:
         pulse = json.dumps({**msgspec.to_builtins(given.pulse), "lease_s": agent.lease_s})
-    now = await hf.store.nodes.renew(agent.id, agent.lease_s, pulse)
+    begun = await call.server.doorway.beats.begin(NewTurn(agent.id, 0, agent.lease_s, None, pulse=pulse))
+    now = begun.now
     if now is None:
         call.server.doorway.agents.pop(agent.id, None)
         raise _gone()

@@ -104,6 +104,7 @@ def _run_fields(row: model.RunRow, who: Identity, *, whole: bool = False) -> dic
         "progress": progress(row.progress),
         "note": None if is_stuck else row.note if note is None else str(note.get("message", "")),
         "error": failure(row.note if is_stuck else row.error, who if whole else None),
+        "cause": failure(row.error, who if whole else None) if is_stuck else None,
         "resume": row.resume,
         "ending": row.ending,
         "parent_n": row.parent_n,
@@ -136,7 +137,6 @@ def whole_run(row: model.RunRow, who: Identity) -> answers.WholeRun:
         output=payload(row.output, who),
         published=payload(row.published, who),
         hidden=not who.payloads,
-        cause=failure(row.error, who) if row.state is model.RunState.STUCK else None,
     )
 
 

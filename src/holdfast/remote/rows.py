@@ -62,7 +62,7 @@ def run(found: answers.Run) -> model.RunRow:
         input=b"{}" if whole is None else bytes(whole.input),
         digest=b"",
         output=output,
-        error=error((None if whole is None else whole.cause) if is_stuck else found.error),
+        error=error(found.cause if is_stuck else found.error),
         tags=json.dumps(found.tags) if found.tags else None,
         parent_id=found.parent,
         parent_n=found.parent_n,

@@ -84,7 +84,8 @@ class RemoteScheduleDesk:
 
     async def run(self, who: Identity, name: str, note: str = "", *, anyway: bool = False) -> FireRow:
         body = requests.RunNow(anyway=anyway, note=note)
-        return _fire(name, await self._act(who, name, "run", answers.Fire, body))
+        # Each time is another run. So if the answer is lost, it is not sent again.
+        return _fire(name, await self._act(who, name, "run", answers.Fire, body, is_repeatable=False))
 
     async def plan_backfill(self, who: Identity, name: str, request: BackfillRequest) -> list[Planned]:
         found: answers.BackfillAnswer = await self._fill(who, name, request, dry_run=True)
@@ -105,7 +106,7 @@ class RemoteScheduleDesk:
             dry_run=dry_run,
             note=request.note,
         )
-        return await self._act(who, name, "backfills", answers.BackfillAnswer, body)
+        return await self._act(who, name, "backfills", answers.BackfillAnswer, body, is_repeatable=dry_run)
 
     async def stop_backfill(self, who: Identity, name: str, backfill: str) -> BackfillRow:
         path = f"{_path(name)}/backfills/{path_of(backfill)}/stop"
@@ -115,8 +116,11 @@ class RemoteScheduleDesk:
 
         return _backfill(await self._transport.post(who, path, answers.Backfill, None, unknown))
 
-    async def _act(self, who: Identity, name: str, act: str, gives: type[Any], body: Any) -> Any:
-        return await self._transport.post(who, f"{_path(name)}/{act}", gives, body, _no(name))
+    async def _act(
+        self, who: Identity, name: str, act: str, gives: type[Any], body: Any, *, is_repeatable: bool = True
+    ) -> Any:
+        path = f"{_path(name)}/{act}"
+        return await self._transport.post(who, path, gives, body, _no(name), is_repeatable=is_repeatable)
 
     async def list(self, who: Identity, after: str = "", limit: int = LIST_MAX) -> list[SeenSchedule]:
         query = {"after": after, "limit": min(limit, PAGE)}

@@ -50,7 +50,6 @@ OF_PROBLEM: Mapping[str, type[HoldfastError]] = {
 } | {
     "malformed": errors.InvalidInput,
     "too-large": errors.InvalidInput,
-    "invalid": errors.InvalidInput,
     "unknown": errors.UnknownRun,
     "unavailable": StoreUnreachable,
 }

@@ -35,18 +35,25 @@ class NewTurn(NamedTuple):
 
     node: str
     turn: int
+    """0 for a beat, which only renews the lease."""
     lease_s: float
     steps: Sequence[tuple[str, int, int]] | None
     twins: Sequence[tuple[str, int, int]] = ()
     """With `steps`: the twins that the node has. Its others end."""
+    pulse: str | None = None
+    """A JSON object in which the node describes its state."""
 
 
 class TurnBegun(NamedTuple):
-    is_member: bool
-    """False if the node has left or was reclaimed."""
+    now: float | None
+    """The store's time. None if the node has left or was reclaimed."""
     is_overtaken: bool = False
     handed_back: int = 0
     """How many steps were handed back, which the node did not know of."""
+
+    @property
+    def is_member(self) -> bool:
+        return self.now is not None
 
 
 class TakenStep(NamedTuple):
@@ -151,12 +158,11 @@ class Remotes(Noun):
 
 
 async def _begin(session: Session, one: NewTurn) -> TurnBegun:
-    if await session.row(Verb.renew, one.node, one.lease_s, None, 0.0) is None:
-        return TurnBegun(False)
-    if one.steps is None:
-        return TurnBegun(True)
+    now: float | None = await session.value(Verb.renew, one.node, one.lease_s, one.pulse, 0.0)
+    if now is None or one.steps is None:
+        return TurnBegun(now)
     if await session.row(Verb.lock_turn, one.node, one.turn) is None:
-        return TurnBegun(True, is_overtaken=True)
+        return TurnBegun(now, is_overtaken=True)
     # Claims of earlier turns take nothing from now on.
     await session.run(Verb.take_turn, one.node, one.turn - 1)
     _, handed_back = await give_up(session, one.node, set(), set(one.steps))
@@ -164,7 +170,7 @@ async def _begin(session: Session, one: NewTurn) -> TurnBegun:
     for twin in await session.rows(Verb.held_twins, one.node):
         if tuple(twin) not in known:
             await session.row(Verb.end_twin, *twin, one.node, TwinState.FAILED)
-    return TurnBegun(True, handed_back=handed_back)
+    return TurnBegun(now, handed_back=handed_back)
 
 
 async def _take(session: Session, claim: StepClaim) -> list[TakenStep]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Attempt, JournalEntry, RunRow, RunState, SignalRow, StepRow, Twin, UpdateAnswer
+from holdfast.supervisor.phrases import parsed
 from holdfast.terminal.lines import json_document, print_words
 from holdfast.terminal.wording import BROKEN, COLOURS, GLYPHS, json_text, plain_object, plain_value, progress
 
@@ -109,6 +110,12 @@ def error_object(raw: str | None) -> Object | None:
     return found
 
 
+def note_text(note: str | None) -> str | None:
+    """Return the note of a run as text. That of a held or stuck run is a record, which `why` puts into words."""
+    recorded = parsed(note)
+    return str(recorded.get("message", "")) if recorded else note
+
+
 def run_object(run: RunRow) -> Object:
     """Return a run without its payloads."""
     fraction, note = progress(run.progress)
@@ -127,7 +134,7 @@ def run_object(run: RunRow) -> Object:
         "forked_from": run.forked_from,
         "generation": run.generation,
         "progress": None if run.progress is None else {"fraction": fraction, "note": note},
-        "note": run.note,
+        "note": note_text(run.note),
         "created_at": moment(run.created_at),
         "started_at": moment(run.started_at),
         "finished_at": moment(run.finished_at),

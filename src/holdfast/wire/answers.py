@@ -73,6 +73,8 @@ class Run(msgspec.Struct, kw_only=True):
     progress: Progress | None
     note: str | None
     error: Failure | None
+    cause: Failure | None = None
+    """Why a stuck run undoes its steps. Its `error` is why it is stuck."""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -104,8 +106,6 @@ class WholeRun(Run, kw_only=True):
     output: Raw = msgspec.field(default_factory=_null)
     published: Raw = msgspec.field(default_factory=_null)
     hidden: bool = False
-    cause: Failure | None = None
-    """Why a stuck run undoes its steps. Its `error` is why it is stuck."""
 
 
 class Runs(msgspec.Struct):

@@ -55,6 +55,7 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.UnknownLimit: "unknown",
     errors.LimitReached: "conflict",
     errors.UnknownWorkflow: "unknown",
+    errors.InvalidInput: "invalid",
     errors.UnknownStep: "invalid",
     errors.UnknownSignal: "invalid",
     errors.UnknownUpdate: "invalid",
@@ -64,7 +65,6 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.WrongState: "wrong-state",
     errors.UpdateFailed: "update-failed",
     errors.Refused: "refused",
-    errors.InvalidInput: "invalid",
     errors.StoreUnreachable: "unavailable",
     errors.StoreGone: "unavailable",
     errors.LeaseLost: "unavailable",
@@ -72,7 +72,8 @@ FROM: Mapping[type[errors.HoldfastError], str] = {
     errors.StoreSealed: "wrong-state",
     errors.HoldfastError: "invalid",
 }
-"""Which problem an error is: that of the first of its classes, in the order of its bases."""
+"""Which problem an error is: that of the first of its classes, in the order of its bases. The first error of a problem is the
+one that it stands for if it names no other."""
 
 
 def kind_of(error: errors.HoldfastError) -> str:

@@ -152,9 +152,9 @@ def I56_only_its_agent_lengthens_a_lease(checker: Checker, commit: Commit) -> It
     for table, _, after in commit.changes:
         if table == "nodes" and after is not None and after.id in door.agents and after.retired_at is None:
             turns = {one.node: one.turn for one in commit.asked.get("turns", ())}
-            yield from door.lengthened(
-                after.id, after.lease_until, commit.verb, turns.get(after.id), commit.process
-            )
+            turn = turns.get(after.id)
+            verb = "renew" if turn == 0 else commit.verb
+            yield from door.lengthened(after.id, after.lease_until, verb, turn, commit.process)
     if commit.verb == "reclaim":
         node = checker.nodes.get(commit.asked["node"])
         if node is not None and node.id in door.agents and node.retired_at is None:
@@ -551,7 +551,11 @@ class Door(Part):
         for exchange in self.exchanges if turn is not None else () if served is None else (served,):
             if turn is not None and exchange.server is not server:
                 continue  # the same turn was sent to another server, too
-            if exchange.renewals and exchange.turn == turn and self._speaks_for(exchange, node, verb):
+            if (
+                exchange.renewals
+                and (exchange.turn or 0) == (turn or 0)
+                and self._speaks_for(exchange, node, verb)
+            ):
                 exchange.renewals -= 1
                 return
         yield f"{verb} lengthened the lease of {node} by {until - before:.3f} s, and its agent did not ask for it"
