@@ -17,11 +17,14 @@ from holdfast.graph.syntax import (
     Sourceless,
     argument,
     bound_names,
+    changed_in,
     duration,
     is_none,
     name_of,
     pattern,
+    rebound_names,
     returns_last,
+    shared_names,
     short,
     source_of,
     text_of,
@@ -78,7 +81,18 @@ class Calls(Verbs):
                 cells[name] = cell.cell_contents
             except ValueError:
                 pass  # it gets its value later
-        return Frame({}, None, fn.__globals__, cells, bound_names(node), is_helper)
+        changed = changed_in(fn)
+        return Frame(
+            {},
+            None,
+            fn.__globals__,
+            cells,
+            bound_names(node),
+            is_helper,
+            rebound_names(node),
+            shared_names(node) | (changed.globals - bound_names(node)),
+            changed.attributes,
+        )
 
     def _body(self, node: FunctionNode | ast.Lambda) -> list[Item]:
         with self.into([]) as items:
@@ -107,7 +121,17 @@ class Calls(Verbs):
         if isinstance(target, Function):
             node: FunctionNode | ast.Lambda = target.node
             outer: Frame = target.frame
-            frame = Frame({}, outer, outer.globals, outer.cells, bound_names(node), is_helper=True)
+            frame = Frame(
+                {},
+                outer,
+                outer.globals,
+                outer.cells,
+                bound_names(node),
+                True,
+                rebound_names(node),
+                shared_names(node),
+                outer.attributes,
+            )
             target.called = True
             defaults: dict[str, Value] = {}
         else:
@@ -237,10 +261,18 @@ class Calls(Verbs):
             if name in {"extend", "update"} and args and isinstance(args[0], Series):
                 owner.values += args[0].values
                 return UNKNOWN
-            if name in {"values", "copy"}:
-                return owner
+            if name in {"values", "items", "keys", "index", "count"}:
+                return owner if name == "values" else UNKNOWN
+            if name == "copy":
+                return Series([*owner.values], owner.ordered, {*owner.keys})
             if name in {"pop", "get", "popleft"}:
+                owner.ordered = owner.ordered and name == "get"
                 return ElementOf(owner, callee.text)
+            if name in {"sort", "reverse", "rotate", "insert"}:
+                owner.ordered = False
+                owner.values += args[1:] if name == "insert" else []
+                return UNKNOWN
+            self.lose(owner, callee.text, node.lineno)
         if isinstance(owner, Waiting):
             self._escape_all(args, keywords)
             return Method(owner, name, callee.text)
