@@ -36,6 +36,12 @@ async def leave_memory(hf: Holdfast, run: Run[str]) -> None:
     await until(lambda: run.id not in scheduler.runs)
 
 
+async def until_stuck(run: Run[Any]) -> None:
+    async with asyncio.timeout(60):
+        while await run.state() is not RunState.STUCK:  # noqa: ASYNC110  the store tells nobody
+            await asyncio.sleep(0.01)
+
+
 async def answers(hf: Holdfast, run_id: str) -> list[str | None]:
     return [row.answer for row in await hf.store.reads.signals(run_id) if row.update is not None]
 
@@ -214,6 +220,44 @@ async def test_a_call_to_a_run_that_was_never_claimed_fails_when_it_is_cancelled
         with pytest.raises(UpdateFailed, match=r"has ended \(cancelled\)"):
             await call
     await hf.open()
+
+
+async def test_a_run_that_is_stuck_while_it_undoes_itself_says_so(hf: Holdfast, caller: Holdfast) -> None:
+    """It will never serve again. Whoever calls it is not kept waiting, and when an operator has mended it, the call has
+    an answer in the store, too."""
+    run = await hf.start(flows.cannot_undo.using(id="a"))
+    assert await other.call("a", -3, timeout=10) == 3
+    await done.send("a", 1)
+    await until_stuck(run)
+    with pytest.raises(UpdateFailed, match="run 'a' is stuck while it undoes itself, and serves no updates"):
+        await other.call("a", 4, key="late", timeout=60)
+    await run.skip(note="pulled out by hand")
+    with pytest.raises(RunFailed):
+        await run.result(60)
+    assert await answers(hf, "a") == [Answered.RETURNED, Answered.UNSERVED]
+    with pytest.raises(UpdateFailed, match="serves no updates any more"):
+        await other.call("a", 4, key="late", timeout=10)
+
+
+async def test_a_function_that_cancels_itself_is_named_so(hf: Holdfast) -> None:
+    """Nobody left the scope, and the answer does not say so."""
+    run = await hf.start(flows.cancels_itself.using(id="a"))
+    with pytest.raises(UpdateFailed, match="was cancelled before it ended$"):
+        await other.call("a", 1, timeout=10)
+    await done.send("a", 1)
+    assert await run.result(60) == "out"
+
+
+async def test_an_empty_key_is_refused(hf: Holdfast) -> None:
+    """It would be no key, and the same event again would count again."""
+    await hf.start(flows.ships.using(id="a"))
+    with pytest.raises(InvalidInput, match="key is empty: give the id of what happened, or leave it out"):
+        await change.call("a", Address("Quay 1"), key="", timeout=10)
+    with pytest.raises(InvalidInput, match="key is empty"):
+        await done.send("a", 1, key="")
+    with pytest.raises(InvalidInput, match="the key of an update is empty"):
+        await hf.send_update("a", "change_address", b"{}", "")
+    assert await hf.store.reads.signals("a") == []
 
 
 async def test_a_held_run_answers_once_it_is_released(hf: Holdfast) -> None:

@@ -10,7 +10,7 @@ from inspect import CO_NEWLOCALS
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from holdfast.codec import Payload, stored_text
+from holdfast.codec import Payload
 from holdfast.codec.schema import Schema, schema_of
 from holdfast.config import DEFAULT
 from holdfast.decider.finish import continuation
@@ -81,8 +81,7 @@ class Update(Generic[T, R]):
         Raises Refused if the run refuses it, UpdateFailed if it ended in an error or the run ended without an answer,
         and TimeoutError if there is no answer within `timeout`; the call is recorded all the same.
         """
-        if key is not None:
-            stored_text(key, f"{self.name}.call: key")
+        options.key(key, f"{self.name}.call: key")
         if running() is not None:
             raise NotInStep(
                 f"workflow code called {self.name}.call(): an answer from another run is an outcome, so call it in a step"
