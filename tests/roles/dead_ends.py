@@ -91,6 +91,11 @@ async def passes_a_generator() -> str:
 
 
 @workflow
+async def publishes_under_a_number() -> None:
+    publish(3, "x")  # type: ignore[arg-type]
+
+
+@workflow
 async def passes_a_step() -> str:
     return await takes(send)
 

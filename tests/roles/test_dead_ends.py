@@ -35,6 +35,7 @@ DEAD_ENDS: dict[str, tuple[Workflow[[], Any], str]] = {
     "open in a workflow": (flows.opens, "a workflow cannot open a Holdfast"),
     "a generator": (flows.passes_a_generator, "a generator cannot be stored: pass a list of what it yields"),
     "a step": (flows.passes_a_step, "a Step cannot be stored: pass its name"),
+    "a key that is no text": (flows.publishes_under_a_number, r"publish\(\): the key: expected text, not a int"),
     "a coroutine": (flows.passes_a_coroutine, "a coroutine cannot be stored: await it first"),
 }  # fmt: skip
 

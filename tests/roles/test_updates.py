@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidInput, Refused, RunFailed, UpdateFailed
-from holdfast.errors import UnknownRun, UnknownUpdate, UnknownValue, UpdateTimeout, WrongState
-from holdfast.model import RunState, SignalRow, UpdateAnswer
+from holdfast.errors import DefinitionError, UnknownRun, UnknownUpdate, UnknownValue, UpdateTimeout, WrongState
+from holdfast.model import UpdateAnswer, RunState, SignalRow
 from holdfast.run import Run
 from tests.roles import update_flows as flows
 from tests.roles.conftest import FAST, until
@@ -323,6 +323,28 @@ async def test_a_wrong_call_is_refused_where_it_is_made(hf: Holdfast, caller: Ho
     with pytest.raises(InvalidInput):
         await change.call("a", Address(5), timeout=5)  # type: ignore[arg-type]
     assert await answers(hf, "a") == []
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"fn": lambda: 1}, "a function that answers and takes one value"),
+        ({"fn": lambda one, two: 1}, "a function that answers and takes one value"),
+        ({"fn": abs, "check": lambda: None}, "a function as check= and takes one value"),
+        ({"fn": 3}, "a function that answers, not 3"),
+        ({"fn": abs, "limit": 0}, "limit must be 1 or more"),
+    ],
+)
+def test_what_cannot_serve_is_refused_where_it_is_written(how: dict[str, Any], words: str) -> None:
+    """Otherwise every call would be refused, for a reason that its caller can do nothing about."""
+    with pytest.raises(DefinitionError, match=words):
+        other.serve(**how)
+
+
+def test_what_takes_one_value_may_serve() -> None:
+    """A step, a method, a function with defaults, and what does not say what it takes."""
+    for fn in (flows.relabel, [].append, lambda one, two=2: one, int):
+        other.serve(fn)  # type: ignore[arg-type]
 
 
 async def test_two_scopes_of_one_update_are_refused(hf: Holdfast) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
@@ -68,6 +69,8 @@ class Update(Generic[T, R]):
         for given, word in ((fn, "a function that answers"), (check, "a function as check=")):
             if not callable(given) and given is not None:
                 raise DefinitionError(f"{what}: expected {word}, not {given!r}")
+            if given is not None and not _takes_one(given):
+                raise DefinitionError(f"{what}: expected {word} and takes one value, the call's: not {given!r}")
         if options.whole_number(limit, f"{what}: limit") < 1:
             raise DefinitionError(f"{what}: limit must be 1 or more, not {limit!r}")
         grace_s = options.seconds(grace, f"{what}: grace") or GRACE_S
@@ -102,6 +105,17 @@ class Update(Generic[T, R]):
 
     def __repr__(self) -> str:
         return f"<update {self.name}>"
+
+
+def _takes_one(fn: Callable[..., object]) -> bool:
+    """True if a function can be called with one value, or does not say what it takes."""
+    try:
+        inspect.signature(fn).bind(None)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 class Scope:
