@@ -8,7 +8,7 @@ import time
 import warnings
 from typing import Any
 
-from holdfast import Holdfast, HoldfastWarning, Retry, here, step, workflow
+from holdfast import Holdfast, HoldfastWarning, Retry, here, publish, step, workflow
 
 opened: dict[str, Holdfast] = {}
 keys: list[str] = []
