@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidInput, Refused, RunFailed, UpdateFailed
-from holdfast.errors import DefinitionError, UnknownRun, UnknownUpdate, UnknownValue, UpdateTimeout, WrongState
-from holdfast.model import UpdateAnswer, RunState, SignalRow
+from holdfast.errors import (
+    DefinitionError,
+    UnknownRun,
+    UnknownUpdate,
+    UnknownValue,
+    UpdateTimeout,
+    WrongState,
+)
+from holdfast.model import RunState, SignalRow, UpdateAnswer
 from holdfast.run import Run
 from tests.roles import update_flows as flows
 from tests.roles.conftest import FAST, until
@@ -234,7 +241,7 @@ async def test_a_run_that_is_stuck_while_it_undoes_itself_says_so(hf: Holdfast, 
     await run.skip(note="pulled out by hand")
     with pytest.raises(RunFailed):
         await run.result(60)
-    assert await answers(hf, "a") == [Answered.RETURNED, Answered.UNSERVED]
+    assert await answers(hf, "a") == [UpdateAnswer.RETURNED, UpdateAnswer.UNSERVED]
     with pytest.raises(UpdateFailed, match="serves no updates any more"):
         await other.call("a", 4, key="late", timeout=10)
 
@@ -242,7 +249,7 @@ async def test_a_run_that_is_stuck_while_it_undoes_itself_says_so(hf: Holdfast, 
 async def test_a_function_that_cancels_itself_is_named_so(hf: Holdfast) -> None:
     """Nobody left the scope, and the answer does not say so."""
     run = await hf.start(flows.cancels_itself.using(id="a"))
-    with pytest.raises(UpdateFailed, match="was cancelled before it ended$"):
+    with pytest.raises(UpdateFailed, match=r"was cancelled before it ended$"):
         await other.call("a", 1, timeout=10)
     await done.send("a", 1)
     assert await run.result(60) == "out"

@@ -98,7 +98,9 @@ NO_STEP = _left("without a step {start}")
 CODE_GONE = _left("without code: no process has declared their workflow and version")
 
 
-def kind_of(verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool, has_step: bool) -> RunChange:
+def kind_of(
+    verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool, has_step: bool
+) -> RunChange:
     """Return what an act would do to a run. `has_code`: some process has declared its workflow. `has_step`: it has the
     step that a fork is to begin with."""
     match verb:

@@ -164,7 +164,8 @@ def answer_of(end: UpdateEnd, run_id: str, name: str) -> bytes:
     if end.answer is None:
         if end.state == RunState.STUCK:
             raise UpdateFailed(
-                f"run {run_id!r} is stuck while it undoes itself, and serves no updates any more", run_id=run_id
+                f"run {run_id!r} is stuck while it undoes itself, and serves no updates any more",
+                run_id=run_id,
             )
         state = "is gone" if end.state is None else f"has ended ({end.state})"
         raise UpdateFailed(f"run {run_id!r} {state} and did not answer the update {name!r}", run_id=run_id)

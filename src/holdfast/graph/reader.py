@@ -81,7 +81,11 @@ class Reader(Expressions):
     def _AugAssign(self, node: ast.AugAssign) -> None:
         value = self.value(node.value)
         known = self.frame.look_up(node.target.id) if isinstance(node.target, ast.Name) else UNKNOWN
-        if isinstance(known, Series) and isinstance(value, Series) and isinstance(node.op, ast.Add | ast.BitOr):
+        if (
+            isinstance(known, Series)
+            and isinstance(value, Series)
+            and isinstance(node.op, ast.Add | ast.BitOr)
+        ):
             known.values += value.values
             known.ordered = known.ordered and value.ordered
             return
@@ -170,7 +174,9 @@ class Reader(Expressions):
             self.frame.names[name] = UNKNOWN
         for case in node.cases:
             if case.guard is not None:
-                self._only_if(f"{text_of(node.subject)} is like {text_of(case.pattern)}", case.guard, case.guard.lineno)
+                self._only_if(
+                    f"{text_of(node.subject)} is like {text_of(case.pattern)}", case.guard, case.guard.lineno
+                )
         self.choice(node.lineno, arms, f"match {text_of(node.subject)}")
 
     def choice(self, line: int, arms: list[tuple[str, Sequence[ast.stmt]]], label: str = "") -> None:
@@ -290,7 +296,7 @@ class Reader(Expressions):
         arms = [Item(Kind.ARM, "try", line=node.lineno, body=body)]
         middle = merged([before, self.frame.names])
         for name in bound_names(ast.Module(node.body, [])):
-            if not isinstance(middle[name] if name in middle else UNKNOWN, Series):
+            if not isinstance(middle.get(name), Series):
                 middle[name] = UNKNOWN  # the exception may come before it is bound, or after
         star = "*" if isinstance(node, ast.TryStar) else ""
         for handler in node.handlers:

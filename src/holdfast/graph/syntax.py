@@ -114,7 +114,9 @@ def _functions(file: str, names: dict[str, Any]) -> dict[int, list[FunctionNode]
 
 def _changed(functions: dict[int, list[FunctionNode]]) -> Changed:
     nodes = [node for each in functions.values() for node in each]
-    names = {name for node in nodes for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
+    names = {
+        name for node in nodes for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names
+    }
     attributes = {
         one.attr
         for node in nodes
@@ -145,10 +147,7 @@ def rebound_names(node: ast.AST) -> frozenset[str]:
 def shared_names(node: ast.AST) -> frozenset[str]:
     """Return the names that a function, or one inside it, binds for others, too. Nobody can say when that happens."""
     return frozenset(
-        name
-        for one in ast.walk(node)
-        if isinstance(one, ast.Global | ast.Nonlocal)
-        for name in one.names
+        name for one in ast.walk(node) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names
     )
 
 

@@ -70,7 +70,9 @@ class Update(Generic[T, R]):
             if not callable(given) and given is not None:
                 raise DefinitionError(f"{what}: expected {word}, not {given!r}")
             if given is not None and not _takes_one(given):
-                raise DefinitionError(f"{what}: expected {word} and takes one value, the call's: not {given!r}")
+                raise DefinitionError(
+                    f"{what}: expected {word} and takes one value, the call's: not {given!r}"
+                )
         if options.whole_number(limit, f"{what}: limit") < 1:
             raise DefinitionError(f"{what}: limit must be 1 or more, not {limit!r}")
         grace_s = options.seconds(grace, f"{what}: grace") or GRACE_S
