@@ -45,7 +45,7 @@ async def leave_memory(hf: Holdfast, run: Run[str]) -> None:
 
 async def until_stuck(run: Run[Any]) -> None:
     async with asyncio.timeout(60):
-        while await run.state() is not RunState.STUCK:  # noqa: ASYNC110  the store tells nobody
+        while await run.state() is not RunState.STUCK:  # noqa: ASYNC110  the store gives no event
             await asyncio.sleep(0.01)
 
 
@@ -350,8 +350,9 @@ def test_what_cannot_serve_is_refused_where_it_is_written(how: dict[str, Any], w
 
 def test_what_takes_one_value_may_serve() -> None:
     """A step, a method, a function with defaults, and what does not say what it takes."""
-    for fn in (flows.relabel, [].append, lambda one, two=2: one, int):
-        other.serve(fn)  # type: ignore[arg-type]
+    fit: list[Any] = [flows.relabel, [].append, lambda one, two=2: one, int]
+    for fn in fit:
+        other.serve(fn)
 
 
 async def test_two_scopes_of_one_update_are_refused(hf: Holdfast) -> None:
