@@ -82,7 +82,7 @@ from holdfast.traces import spans_for, with_traces
 from holdfast.workflow import options, outside
 from holdfast.workflow.declaration import offered, session_of
 from holdfast.workflow.options import Seconds
-from holdfast.workflow.workflow import Workflow
+from holdfast.workflow.workflow import Workflow, demand_workflow
 
 if TYPE_CHECKING:
     from holdfast.desk.acts import Act, ActInfo, Verb
@@ -625,6 +625,7 @@ class Holdfast:
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Start a run. The same id and input again gives the same run. The same id with another input raises
         Conflict."""
+        demand_workflow(workflow)
         raw, _ = workflow.shape.checked(args, kwargs, self.config.payload_max_bytes)
         return await self.start_raw(workflow, raw)
 
@@ -893,6 +894,7 @@ class Holdfast:
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. Raise UnknownSignal if the run's workflow takes no such signal,
         by what its code declares, or InvalidInput if the value does not fit."""
+        options.key(key, "the key of a signal")
         await self.desk.signals.send(self.who, run_id, name, payload, key)
 
     async def emit(
@@ -941,10 +943,12 @@ class Holdfast:
     ) -> bytes:
         """Call an update whose value is already encoded, and return its answer. Raise UnknownUpdate if the run's
         workflow has no such update, by what its code declares, or InvalidInput if the value does not fit."""
+        options.key(key, "the key of an update")
         return await self.desk.signals.update(self.who, run_id, name, payload, key, patience_s)
 
     async def send_update(self, run_id: str, name: str, payload: bytes, key: str | None) -> SignalRow:
         """Record a call of an update, and return its row."""
+        options.key(key, "the key of an update")
         return await self.desk.signals.send_update(self.who, run_id, name, payload, key)
 
     async def quarantine(self) -> list[Poison]:
@@ -980,6 +984,7 @@ class Within:
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Like `hf.start`. The run can be seen, and begins, once the transaction is committed."""
+        demand_workflow(workflow)
         raw, _ = workflow.shape.checked(args, kwargs, self._hf.config.payload_max_bytes)
         new = self._hf._new_run(workflow, raw)
         await self._hf._demand_own_name(workflow)

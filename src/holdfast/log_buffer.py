@@ -46,9 +46,9 @@ class LogLimits(msgspec.Struct, frozen=True):
         return cls(level_number(level), max_bytes) if max_bytes > 0 else None
 
 
-def level_number(name: str) -> int:
+def level_number(name: object) -> int:
     """Return the number of a level of `logging`. It may have been added by `logging.addLevelName`."""
-    number = logging.getLevelName(name.upper())
+    number = logging.getLevelName(name.upper()) if isinstance(name, str) else None
     if not isinstance(number, int):
         raise ValueError(f"{name!r} is no level of logging: use DEBUG, INFO, WARNING, ERROR or CRITICAL")
     return number

@@ -8,7 +8,7 @@ import time
 import warnings
 from typing import Any
 
-from holdfast import Holdfast, HoldfastWarning, Retry, here, step, workflow
+from holdfast import Holdfast, HoldfastWarning, Retry, here, publish, step, workflow
 
 opened: dict[str, Holdfast] = {}
 keys: list[str] = []
@@ -88,6 +88,11 @@ async def takes(what: object) -> str:
 @workflow
 async def passes_a_generator() -> str:
     return await takes(n for n in range(3))
+
+
+@workflow
+async def publishes_under_a_number() -> None:
+    publish(3, "x")  # type: ignore[arg-type]
 
 
 @workflow

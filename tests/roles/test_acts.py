@@ -10,7 +10,7 @@ from holdfast import Holdfast, InvalidInput, RunState, Signal, Stop, step, workf
 from holdfast.acts import Act, ActInfo
 from holdfast.config import Config
 from holdfast.errors import UnknownAct, UnknownWorkflow, WrongState
-from holdfast.model import ActState
+from holdfast.model import ActOptions, ActState, ActVerb
 
 QUICK = Config(act_batch_max=2, act_lease_s=0.2, watch_s=0.1, sweep_s=0.05)
 go = Signal("go", bool)
@@ -122,6 +122,21 @@ async def test_progress_is_shown_after_each_batch(store_url: str) -> None:
         await plan.carry_out(lambda info: seen.append(info.done))
         assert seen == [2, 4, 5]
         assert (await following)[-1] is ActState.DONE
+
+
+async def test_a_fork_from_a_step_leaves_out_runs_without_it(store_url: str) -> None:
+    """The preview says so before anything is done, for many runs and for one."""
+    async with Holdfast(store_url) as hf:
+        await failed_runs(hf, 3)
+        assert await (await hf.start(paid.using(id="p", begin_in=3600), 1)).state() is RunState.PENDING
+        plan = await hf.plan("fork", from_="ship", since="1d")
+        assert plan.preview.sentence == "3 runs would be forked; 1 more cannot be"
+        assert [(one.count, one.words) for one in plan.preview.left] == [(1, "without a step ship")]
+        none = await hf.plan("fork", from_="shop", state="failed")
+        assert none.preview.sentence == "none of the 3 runs that are meant can be forked"
+        assert (await none.carry_out()).runs == 0
+        one = await hf.desk.overview.preview(hf.who, "p", ActVerb.FORK, ActOptions(start="ship"))
+        assert (one.sentence, one.allowed) == ("p cannot be forked", False)
 
 
 async def test_an_act_whose_process_died_is_ended_by_the_leader(store_url: str) -> None:

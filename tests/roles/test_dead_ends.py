@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast, HoldfastWarning
-from holdfast.errors import RunFailed
+from holdfast.errors import DefinitionError, RunFailed
 from holdfast.scheduler.block_watch import BlockWatch
+from holdfast.testing import Sim
 from holdfast.workflow.workflow import Workflow
 from tests.roles import dead_ends as flows
 
@@ -33,6 +35,7 @@ DEAD_ENDS: dict[str, tuple[Workflow[[], Any], str]] = {
     "open in a workflow": (flows.opens, "a workflow cannot open a Holdfast"),
     "a generator": (flows.passes_a_generator, "a generator cannot be stored: pass a list of what it yields"),
     "a step": (flows.passes_a_step, "a Step cannot be stored: pass its name"),
+    "a key that is no text": (flows.publishes_under_a_number, r"publish\(\): the key: expected text, not a int"),
     "a coroutine": (flows.passes_a_coroutine, "a coroutine cannot be stored: await it first"),
 }  # fmt: skip
 
@@ -45,6 +48,33 @@ async def test_a_dead_end_says_the_way(hf: Holdfast, case: str) -> None:
     flows.opened["hf"] = hf
     with pytest.raises(RunFailed, match=words):
         await (await hf.start(flow)).result(60)
+
+
+STARTED: dict[str, tuple[Any, str]] = {
+    "a step": (flows.send, "this is the step send: call it in a workflow, and start that"),
+    "the bare function": (flows.other.fn, r"pass the workflow tests\.roles\.dead_ends\.other itself"),
+    "a function": (lambda: None, "put @workflow on it"),
+    "a text": ("app.order", r"`holdfast start FILE:NAME`"),
+    "a number": (7, "this is a int: pass a function that has @workflow"),
+}
+
+
+@pytest.mark.parametrize("case", STARTED)
+async def test_only_a_workflow_can_be_started(hf: Holdfast, sim: Sim, case: str) -> None:
+    """The error names what was passed, and what to pass instead; the same in a test."""
+    given, words = STARTED[case]
+    with pytest.raises(DefinitionError, match=words):
+        await hf.start(given)
+    with pytest.raises(DefinitionError, match=words):
+        sim.start(given)
+
+
+async def test_a_call_is_no_workflow(hf: Holdfast) -> None:
+    """The call is closed, so Python does not warn that nobody awaited it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DefinitionError, match="pass the workflow and its arguments apart"):
+            await hf.start(flows.other(1))  # type: ignore[arg-type]
 
 
 async def test_a_workflow_called_like_a_function_warns_beside_an_open_holdfast(hf: Holdfast) -> None:

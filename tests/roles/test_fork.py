@@ -721,6 +721,22 @@ async def test_a_fork_goes_the_ways_that_lead_to_a_result_that_is_set(hf: Holdfa
     assert await (await fork.retry()).result(timeout=60) == expected
 
 
+@pytest.mark.parametrize("way", ["new", "old"])
+async def test_a_fork_from_a_marker_decides_it_anew(hf: Holdfast, way: str) -> None:
+    """The fork is the first run that arrives there, so it goes the new way, whichever way the other run went."""
+    if way == "new":
+        deployed.add("way")
+    broken.add("last")
+    assert await ended(hf, marked, "m") is {"new": RunState.FAILED, "old": RunState.UNDONE}[way]
+    broken.clear()
+    deployed.add("way")
+    other = await hf.run("m", marked).retry()
+    expected = {"new": ["first", "new", "last"], "old": ["first", "last"]}
+    assert await other.result(timeout=60) == expected[way]
+    fork = await other.fork(from_="patched:way")
+    assert await fork.result(timeout=60) == expected["new"]
+
+
 @workflow
 async def kin(what: str) -> str:
     return await do(what)

@@ -314,6 +314,8 @@ async def test_wrong_questions_get_an_answer(hf: Holdfast) -> None:
     await run.result(60)
     with pytest.raises(UnknownRun, match="no step 'chrage': `holdfast show"):
         await run.logs("chrage")
+    with pytest.raises(InvalidInput, match="3 is no level of logging: use DEBUG"):
+        await run.logs(level=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="'loud' is no level of logging: use DEBUG"):
         await run.logs(level="loud")
     with pytest.raises(UnknownRun):

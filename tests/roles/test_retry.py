@@ -298,6 +298,11 @@ async def test_what_was_given_up_is_tried_again_with_time_of_its_own(hf: Holdfas
     if how == "cancel":
         await run.cancel()
     await fails(run)
+    if how in {"timeout", "wait_for"}:
+        assert await run.why() == (
+            "It failed after timeout ran out: TimeoutError. `holdfast retry w` keeps what was recorded, begins "
+            "timeout anew, and goes on."
+        )
     again = await run.retry()
     await until(lambda: len(keys("slow")) == 2)
     gates["slow"].set()

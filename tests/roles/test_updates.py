@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidInput, Refused, RunFailed, UpdateFailed
-from holdfast.errors import UnknownRun, UnknownUpdate, UnknownValue, UpdateTimeout, WrongState
+from holdfast.errors import (
+    DefinitionError,
+    UnknownRun,
+    UnknownUpdate,
+    UnknownValue,
+    UpdateTimeout,
+    WrongState,
+)
 from holdfast.model import RunState, SignalRow, UpdateAnswer
 from holdfast.run import Run
 from tests.roles import update_flows as flows
@@ -34,6 +41,12 @@ async def leave_memory(hf: Holdfast, run: Run[str]) -> None:
     scheduler = hf.node.scheduler
     assert scheduler is not None
     await until(lambda: run.id not in scheduler.runs)
+
+
+async def until_stuck(run: Run[Any]) -> None:
+    async with asyncio.timeout(60):
+        while await run.state() is not RunState.STUCK:  # noqa: ASYNC110  the store gives no event
+            await asyncio.sleep(0.01)
 
 
 async def answers(hf: Holdfast, run_id: str) -> list[str | None]:
@@ -216,6 +229,44 @@ async def test_a_call_to_a_run_that_was_never_claimed_fails_when_it_is_cancelled
     await hf.open()
 
 
+async def test_a_run_that_is_stuck_while_it_undoes_itself_says_so(hf: Holdfast, caller: Holdfast) -> None:
+    """It will never serve again. Whoever calls it is not kept waiting, and when an operator has mended it, the call has
+    an answer in the store, too."""
+    run = await hf.start(flows.cannot_undo.using(id="a"))
+    assert await other.call("a", -3, timeout=10) == 3
+    await done.send("a", 1)
+    await until_stuck(run)
+    with pytest.raises(UpdateFailed, match="run 'a' is stuck while it undoes itself, and serves no updates"):
+        await other.call("a", 4, key="late", timeout=60)
+    await run.skip(note="pulled out by hand")
+    with pytest.raises(RunFailed):
+        await run.result(60)
+    assert await answers(hf, "a") == [UpdateAnswer.RETURNED, UpdateAnswer.UNSERVED]
+    with pytest.raises(UpdateFailed, match="serves no updates any more"):
+        await other.call("a", 4, key="late", timeout=10)
+
+
+async def test_a_function_that_cancels_itself_is_named_so(hf: Holdfast) -> None:
+    """Nobody left the scope, and the answer does not say so."""
+    run = await hf.start(flows.cancels_itself.using(id="a"))
+    with pytest.raises(UpdateFailed, match=r"was cancelled before it ended$"):
+        await other.call("a", 1, timeout=10)
+    await done.send("a", 1)
+    assert await run.result(60) == "out"
+
+
+async def test_an_empty_key_is_refused(hf: Holdfast) -> None:
+    """It would be no key, and the same event again would count again."""
+    await hf.start(flows.ships.using(id="a"))
+    with pytest.raises(InvalidInput, match="key is empty: give the id of what happened, or leave it out"):
+        await change.call("a", Address("Quay 1"), key="", timeout=10)
+    with pytest.raises(InvalidInput, match="key is empty"):
+        await done.send("a", 1, key="")
+    with pytest.raises(InvalidInput, match="the key of an update is empty"):
+        await hf.send_update("a", "change_address", b"{}", "")
+    assert await hf.store.reads.signals("a") == []
+
+
 async def test_a_held_run_answers_once_it_is_released(hf: Holdfast) -> None:
     """In time there is no answer. The error says that the run is held and under which key the call is recorded."""
     run = await hf.start(flows.ships.using(id="a"))
@@ -279,6 +330,29 @@ async def test_a_wrong_call_is_refused_where_it_is_made(hf: Holdfast, caller: Ho
     with pytest.raises(InvalidInput):
         await change.call("a", Address(5), timeout=5)  # type: ignore[arg-type]
     assert await answers(hf, "a") == []
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"fn": lambda: 1}, "a function that answers and takes one value"),
+        ({"fn": lambda one, two: 1}, "a function that answers and takes one value"),
+        ({"fn": abs, "check": lambda: None}, "a function as check= and takes one value"),
+        ({"fn": 3}, "a function that answers, not 3"),
+        ({"fn": abs, "limit": 0}, "limit must be 1 or more"),
+    ],
+)
+def test_what_cannot_serve_is_refused_where_it_is_written(how: dict[str, Any], words: str) -> None:
+    """Otherwise every call would be refused, for a reason that its caller can do nothing about."""
+    with pytest.raises(DefinitionError, match=words):
+        other.serve(**how)
+
+
+def test_what_takes_one_value_may_serve() -> None:
+    """A step, a method, a function with defaults, and what does not say what it takes."""
+    fit: list[Any] = [flows.relabel, [].append, lambda one, two=2: one, int]
+    for fn in fit:
+        other.serve(fn)
 
 
 async def test_two_scopes_of_one_update_are_refused(hf: Holdfast) -> None:

@@ -67,6 +67,37 @@ async def ships(fails: bool = False) -> str:
     return " ".join(address)
 
 
+@step
+async def nail(street: str) -> str:
+    return street
+
+
+@nail.undo(retry=1)
+async def pull_out(done: str | None, street: str) -> None:
+    raise OSError("the nail sits tight")
+
+
+@workflow
+async def cannot_undo() -> None:
+    """Serve, fail, and fail to undo."""
+    await nail("here")
+    async with other.serve(abs):
+        await done.wait()
+        raise LookupError("out")
+
+
+@workflow
+async def cancels_itself() -> str:
+    """Serve with a function that raises a cancellation of its own."""
+
+    async def serve(value: int) -> int:
+        raise asyncio.CancelledError
+
+    async with other.serve(serve):
+        await done.wait()
+    return "out"
+
+
 @workflow
 async def opens_late() -> list[int]:
     """Serve only after `done`, and wait for nothing but a call."""

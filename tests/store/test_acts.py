@@ -408,7 +408,7 @@ async def test_retries_of_open_and_stuck_runs(store: Store) -> None:
     }
     kinds = {RETRIED, RETRIED_NOW, RETRIED_UNDOS}
     for run in await store.acts.meant_runs(RunFilter(limit=9)):
-        assert kind_of(ActVerb.RETRY, ActOptions(), run, has_code=True) not in kinds
+        assert kind_of(ActVerb.RETRY, ActOptions(), run, has_code=True, has_step=True) not in kinds
 
 
 async def test_two_acts_on_the_same_runs_at_once_act_on_each_run_once(store: Store, other: Store) -> None:

@@ -62,6 +62,8 @@ class Desk:
 
 
 desk = Desk()
+changing = SimpleNamespace(turn=a)
+fickle = a
 
 
 async def helper(x=0):
@@ -1303,3 +1305,234 @@ async def task_gathered_after_something_else():
     t = asyncio.create_task(a())
     await b()
     await asyncio.gather(t, c())
+
+
+# --- what is bound anew, so that nobody can say what it is ------------------------------------------------------------
+
+
+@workflow
+async def bound_by_a_function_inside(x: int):
+    """
+    └─ ? call(): the source does not say what this is
+    """
+    call = a
+
+    def change():
+        nonlocal call
+        call = b
+
+    change()
+    await call()
+
+
+@workflow
+async def bound_for_the_module(x: int):
+    """
+    └─ ? fickle(): the source does not say what this is
+    """
+    global fickle
+    await fickle()
+    fickle = b
+
+
+@workflow
+async def bound_after_a_task_has_begun(x: int):
+    """
+    ├─ begin later
+    │  └─ later()
+    │     └─ ? call(): the source does not say what this is
+    └─ await t
+    """
+    call = a
+
+    async def later():
+        await call()
+
+    t = asyncio.create_task(later())
+    call = b
+    await t
+
+
+@workflow
+async def bound_in_an_expression(x: int):
+    """
+    ├─ ? first(): the source does not say what this is
+    ├─ ? second(): the source does not say what this is
+    └─ ? third(): the source does not say what this is
+    """
+    first = second = third = a
+    [(first := b) for _ in range(2)]
+    x and (second := b)
+    (third := b) if x else (third := c)
+    await first()
+    await second()
+    await third()
+
+
+@workflow
+async def bound_in_a_later_condition(x: int):
+    """
+    └─ ? call(): the source does not say what this is
+    """
+    call = a
+    if x > 1:
+        pass
+    elif call := b:
+        pass
+    await call()
+
+
+@workflow
+async def bound_where_an_exception_may_come(x: int):
+    """
+    ├─ try
+    │  └─ c
+    ├─ except ValueError
+    │  └─ ? call(): the source does not say what this is
+    ├─ finally
+    │  └─ ? call(): the source does not say what this is
+    ├─ try
+    │  └─ c
+    ├─ except ValueError
+    └─ ? call(): the source does not say what this is
+    """
+    call = a
+    try:
+        call = b
+        await c()
+        call = a
+    except ValueError:
+        await call()
+    finally:
+        await call()
+    with contextlib.suppress(ValueError):
+        await c()
+        call = b
+    await call()
+
+
+@workflow
+async def left_in_the_middle_of_a_loop(x: int):
+    """
+    ├─ while True
+    │  ├─ c
+    │  └─ if c()
+    │     └─ break
+    └─ ? call(): the source does not say what this is
+    """
+    call = a
+    while True:
+        call = b
+        if await c():
+            break
+        call = a
+    await call()
+
+
+@workflow
+async def list_changed(x: int):
+    """
+    ├─ ? calls[0](): the source does not say what this is
+    ├─ ? calls[0](): the source does not say what this is
+    ├─ ? calls[0](): the source does not say what this is
+    ├─ plain()
+    │  └─ ? a(…): the source does not say where this is awaited
+    │     └─ a
+    ├─ ? calls[0](): the source does not say what this is
+    ├─ ? calls[0](): the source does not say what this is
+    └─ ? numbered[0](): the source does not say what this is
+    """
+    calls = [a, b]
+    calls.reverse()
+    await calls[0]()
+    calls = [a, b]
+    calls[0] = c
+    await calls[0]()
+    calls = [a, b]
+    del calls[0]
+    await calls[0]()
+    calls = [a, b]
+    plain(calls)
+    await calls[0]()
+    calls = list(reversed([a, b]))
+    await calls[0]()
+    numbered = {1: a, 0: b}
+    await numbered[0]()
+
+
+@workflow
+async def list_emptied(x: int):
+    """
+    ├─ ? a(…): the source does not say where this is awaited
+    │  └─ a
+    ├─ ? b(…): the source does not say where this is awaited
+    │  └─ b
+    └─ gather
+       └─ ? calls.clear: the source does not say what is left in it
+    """
+    calls = [a(), b()]
+    calls.clear()
+    await asyncio.gather(*calls)
+
+
+@workflow
+async def copy_changed(x: int):
+    """
+    ├─ ? b(…): the source does not say where this is awaited
+    │  └─ b
+    └─ gather
+       └─ a
+    """
+    calls = [a()]
+    others = list(calls)
+    others.append(b())
+    await asyncio.gather(*calls)
+
+
+@workflow
+async def attribute_set(x: int):
+    """
+    └─ ? changing.turn(): the source does not say what this is
+    """
+    changing.turn = b
+    await changing.turn()
+
+
+@workflow
+async def compared_in_a_row(x: int):
+    """
+    ├─ a
+    ├─ if 0 < a()
+    │  └─ b
+    └─ return
+    """
+    return 0 < await a() < await b()
+
+
+@workflow
+async def guard_awaits(x: int):
+    """
+    ├─ if x is like int(n)
+    │  └─ if n > 3
+    │     └─ a
+    └─ match x
+       ├─ case int(n) if n > 3 and a(n)
+       │  └─ b
+       └─ otherwise
+          └─ c
+    """
+    match x:
+        case int(n) if n > 3 and await a(n):
+            await b()
+        case _:
+            await c()
+
+
+@workflow
+async def timeout_at_a_time(when: float):
+    """
+    └─ with a timeout
+       └─ a
+    """
+    async with asyncio.timeout_at(when):
+        await a()

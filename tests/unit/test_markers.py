@@ -332,6 +332,7 @@ def test_a_name_that_is_no_constant_is_warned_of() -> None:
 
             if patched("a") or holdfast.patched(name="b"):
                 await helper()
+                list("patched")
 
     assert markers_of(constant.fn) == {"a", "b", "c"}
 

@@ -122,8 +122,9 @@ class UpdateScope:
             if call.answer is not UpdateAnswer.REFUSED:
                 self._updates.answer(call, UpdateAnswer.RETURNED, await self._called(call))
         except asyncio.CancelledError:
-            name, run_id = self.update.name, host.run_id
-            why = f"the update {name!r} of run {run_id!r} was cancelled before it ended: the run left the scope that serves it"
+            why = f"the update {self.update.name!r} of run {host.run_id!r} was cancelled before it ended"
+            if self.is_closed:
+                why += ": the run left the scope that serves it"
             self._updates.raised(call, UpdateFailed(why))
             raise
         except GeneratorExit:

@@ -311,7 +311,14 @@ async def make_plan(
         page = await acts.meant_runs(where, after)
         for code in {(run.workflow, run.version) for run in page} - declared.keys():
             declared[code] = verb is not ActVerb.FORK or await _has_code(hf, *code)
-        planned = [run for run in page if tally.take(run, has_code=declared[run.workflow, run.version])]
+        ids = {run.id for run in page}
+        if options.start is not None:
+            ids = await acts.runs_with_step(sorted(ids), options.start)
+        planned = [
+            run
+            for run in page
+            if tally.take(run, has_code=declared[run.workflow, run.version], has_step=run.id in ids)
+        ]
         await acts.add_act_runs(act_id, [(run.id, str(run.state), run.fence) for run in planned])
         if progress is not None:
             progress(tally.seen)

@@ -278,7 +278,9 @@ class LocalOverview:
             verb is not ActVerb.FORK
             or await self._store.workflows.declaration(row.workflow, row.version) is not None
         )
-        takes = [one for one in meant if tally.take(one, has_code=has_code)]
+        start = options.start
+        has_step = start is None or row.id in await self._store.acts.runs_with_step([row.id], start)
+        takes = [one for one in meant if tally.take(one, has_code=has_code, has_step=has_step)]
         found = tally.preview(await cautions(self._store, tally))
         undo: list[PlannedUndo] = []
         if verb is ActVerb.CANCEL and takes and not options.force:

@@ -94,11 +94,15 @@ SKIPPED = RunChange("go on: their undos that gave up count as done")
 NO_UNDO = _left("without an undo that gave up")
 FORKED = RunChange("forked: each gets a new run that keeps all that was recorded")
 FORKED_FROM = RunChange("forked from {start}: each gets a new run")
+NO_STEP = _left("without a step {start}")
 CODE_GONE = _left("without code: no process has declared their workflow and version")
 
 
-def kind_of(verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool) -> RunChange:
-    """Return what an act would do to a run. `has_code`: some process has declared its workflow."""
+def kind_of(
+    verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool, has_step: bool
+) -> RunChange:
+    """Return what an act would do to a run. `has_code`: some process has declared its workflow. `has_step`: it has the
+    step that a fork is to begin with."""
     match verb:
         case ActVerb.CANCEL:
             return _cancelled(run, options.force)
@@ -115,6 +119,8 @@ def kind_of(verb: ActVerb, options: ActOptions, run: MeantRun, *, has_code: bool
         case ActVerb.FORK:
             if not has_code:
                 return CODE_GONE
+            if not has_step:
+                return NO_STEP
             return FORKED if options.start is None else FORKED_FROM
 
 
@@ -163,9 +169,9 @@ class PlanTally:
         """How many runs of the plan need this workflow and version."""
         self.planned = self.seen = 0
 
-    def take(self, run: MeantRun, *, has_code: bool) -> bool:
+    def take(self, run: MeantRun, *, has_code: bool, has_step: bool = True) -> bool:
         """Count a run. Return whether it belongs to the plan."""
-        kind = kind_of(self._verb, self._options, run, has_code=has_code)
+        kind = kind_of(self._verb, self._options, run, has_code=has_code, has_step=has_step)
         self.seen += 1
         self._counts[kind] = self._counts.get(kind, 0) + 1
         sample = self._samples.setdefault(kind, [])
@@ -186,11 +192,9 @@ class PlanTally:
         changes: list[AlikeRuns] = []
         left: list[AlikeRuns] = []
         for kind, count in sorted(self._counts.items(), key=lambda item: -item[1]):
-            words = kind.words
-            if not kind.is_left:
-                words = words.format(
-                    undos=f"{self._undos:,}", waiting=f"{self._waiting:,}", start=self._options.start
-                )
+            words = kind.words.format(
+                undos=f"{self._undos:,}", waiting=f"{self._waiting:,}", start=self._options.start
+            )
             change = AlikeRuns(count=count, words=words, sample=self._samples[kind])
             (left if kind.is_left else changes).append(change)
         return Preview(sentence=self._sentence(), changes=changes, left=left, warnings=list(warnings))

@@ -165,6 +165,11 @@ def _demand_name(name: str, what: str) -> None:
 def answer_of(end: UpdateEnd, run_id: str, name: str) -> bytes:
     """Return what an update returned, or raise what it raised."""
     if end.answer is None:
+        if end.state == RunState.STUCK:
+            raise UpdateFailed(
+                f"run {run_id!r} is stuck while it undoes itself, and serves no updates any more",
+                run_id=run_id,
+            )
         state = "is gone" if end.state is None else f"has ended ({end.state})"
         raise UpdateFailed(f"run {run_id!r} {state} and did not answer the update {name!r}", run_id=run_id)
     raw = end.reply or b"null"
@@ -173,7 +178,8 @@ def answer_of(end: UpdateEnd, run_id: str, name: str) -> bytes:
     error = raw.decode()
     original, known = codec.original_error(error), json.loads(error)
     if end.answer == UpdateAnswer.REFUSED:
-        raise Refused(known.get("message", "")) from None if original is None else original.__cause__
+        refusal = known.get("message") or f"run {run_id!r} refuses the update {name!r}"
+        raise Refused(refusal) from None if original is None else original.__cause__
     if isinstance(original, UpdateFailed):  # it was not served to its end
         raise UpdateFailed(str(original), run_id=run_id)
     message = f"the update {name!r} of run {run_id!r} failed: {codec.describe_error(error)}"

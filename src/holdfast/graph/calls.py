@@ -17,11 +17,14 @@ from holdfast.graph.syntax import (
     Sourceless,
     argument,
     bound_names,
+    changed_in,
     duration,
     is_none,
     name_of,
     pattern,
+    rebound_names,
     returns_last,
+    shared_names,
     short,
     source_of,
     text_of,
@@ -78,7 +81,18 @@ class Calls(Verbs):
                 cells[name] = cell.cell_contents
             except ValueError:
                 pass  # it gets its value later
-        return Frame({}, None, fn.__globals__, cells, bound_names(node), is_helper)
+        changed = changed_in(fn)
+        return Frame(
+            {},
+            None,
+            fn.__globals__,
+            cells,
+            bound_names(node),
+            is_helper,
+            rebound_names(node),
+            shared_names(node) | (changed.globals - bound_names(node)),
+            changed.attributes,
+        )
 
     def _body(self, node: FunctionNode | ast.Lambda) -> list[Item]:
         with self.into([]) as items:
@@ -107,7 +121,17 @@ class Calls(Verbs):
         if isinstance(target, Function):
             node: FunctionNode | ast.Lambda = target.node
             outer: Frame = target.frame
-            frame = Frame({}, outer, outer.globals, outer.cells, bound_names(node), is_helper=True)
+            frame = Frame(
+                {},
+                outer,
+                outer.globals,
+                outer.cells,
+                bound_names(node),
+                True,
+                rebound_names(node),
+                shared_names(node),
+                outer.attributes,
+            )
             target.called = True
             defaults: dict[str, Value] = {}
         else:
@@ -231,16 +255,9 @@ class Calls(Verbs):
         if isinstance(owner, TaskGroupValue) and name == "create_task":
             return self._create_task(node, args, owner)
         if isinstance(owner, Series):
-            if name in {"append", "add", "put", "appendleft"} and args:
-                owner.values.append(args[-1])
-                return UNKNOWN
-            if name in {"extend", "update"} and args and isinstance(args[0], Series):
-                owner.values += args[0].values
-                return UNKNOWN
-            if name in {"values", "copy"}:
-                return owner
-            if name in {"pop", "get", "popleft"}:
-                return ElementOf(owner, callee.text)
+            found = self._call_on_series(owner, callee, node.lineno, args)
+            if found is not None:
+                return found
         if isinstance(owner, Waiting):
             self._escape_all(args, keywords)
             return Method(owner, name, callee.text)
@@ -249,6 +266,30 @@ class Calls(Verbs):
         self.escape(owner)
         self._escape_all(args, keywords)
         return Opaque(text_of(node), NOT_KNOWN, node.lineno)
+
+    def _call_on_series(self, owner: Series, callee: Method, line: int, args: list[Value]) -> Value | None:
+        """Return what a method of a list, set or dict gives. None if nobody knows what it does."""
+        name = callee.name
+        if name in {"append", "add", "put", "appendleft"} and args:
+            owner.ordered = owner.ordered and name == "append"
+            owner.values.append(args[-1])
+        elif name in {"extend", "update"} and args and isinstance(args[0], Series):
+            owner.ordered = owner.ordered and args[0].ordered
+            owner.values += args[0].values
+        elif name in {"sort", "reverse", "rotate", "insert"}:
+            owner.ordered = False
+            owner.values += args[1:] if name == "insert" else []
+        elif name in {"pop", "get", "popleft"}:
+            owner.ordered = owner.ordered and name == "get"
+            return ElementOf(owner, callee.text)
+        elif name == "values":
+            return owner
+        elif name == "copy":
+            return Series([*owner.values], owner.ordered, {*owner.keys})
+        elif name not in {"items", "keys", "index", "count"}:
+            self.lose(owner, callee.text, line)
+            return None
+        return UNKNOWN
 
     def _call_on_declared(
         self, owner: Known, name: str, node: ast.Call, args: list[Value], keywords: dict[str, Value]

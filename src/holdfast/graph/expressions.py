@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from holdfast.graph.calls import Calls
 from holdfast.graph.graph import Kind
 from holdfast.graph.names import MISSING, attribute, merged
-from holdfast.graph.syntax import text_of
+from holdfast.graph.syntax import negated, text_of, walrus_names
 from holdfast.graph.tasks import NOT_KNOWN
 from holdfast.graph.values import (
     DECLARED,
@@ -54,7 +54,11 @@ class Expressions(Calls):
         elif isinstance(target, ast.Subscript):
             owner = self.value(target.value)
             self.value(target.slice)
+            key = text_of(target.slice)
             if isinstance(owner, Series):
+                if owner.ordered or key in owner.keys:
+                    self.lose(owner, text_of(target.value), target.lineno)
+                owner.keys.add(key)
                 owner.values.append(value)
             else:
                 self.escape(value)
@@ -85,6 +89,8 @@ class Expressions(Calls):
         if isinstance(owner, Known):
             if is_a(owner.thing, *DECLARED):
                 return Method(owner, node.attr, text_of(node))
+            if node.attr in self.frame.attributes:
+                return UNKNOWN
             found = attribute(owner.thing, node.attr)
             return UNKNOWN if found is MISSING else Known(found)
         if owner is UNKNOWN:
@@ -95,14 +101,16 @@ class Expressions(Calls):
         return Known(node.value)
 
     def _Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> Value:
-        series = Series()
+        series = Series(ordered=not isinstance(node, ast.Set))
         for element in node.elts:
             if isinstance(element, ast.Starred):
                 value = self.value(element.value)
                 if isinstance(value, Series):
                     series.values += value.values
+                    series.ordered = series.ordered and value.ordered
                     continue
                 self.escape(value)
+                series.ordered = False
                 series.values.append(Opaque(f"*{text_of(element.value)}", NOT_KNOWN, element.lineno))
             else:
                 series.values.append(self.value(element))
@@ -114,7 +122,8 @@ class Expressions(Calls):
         for key in node.keys:
             if key is not None:
                 self.value(key)
-        return Series([self.value(value) for value in node.values])
+        keys = {text_of(key) for key in node.keys if key is not None}
+        return Series([self.value(value) for value in node.values], keys=keys)
 
     def _ListComp(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> Value:
         return self._comprehension(node, [node.elt], node.elt)
@@ -160,10 +169,11 @@ class Expressions(Calls):
                     self.value(condition)
                 level(n + 1)
 
-            self.loop(text, node.lineno, (), body)
+            self.loop(text, node.lineno, leaked, body)
 
+        leaked = walrus_names(node)
         level(0)
-        self.frame.names = outer
+        self.frame.names = outer | dict.fromkeys(leaked, UNKNOWN)
         return made
 
     def loop(
@@ -175,7 +185,10 @@ class Expressions(Calls):
                 self.frame.names[name] = UNKNOWN  # it may have the value of an earlier round
         with self.inside(Kind.LOOP, label, line), self.into([]) as items:
             body()
-        self.frame.names = merged([before, self.frame.names])
+        after = merged([before, self.frame.names])
+        self.frame.names = after | {
+            name: UNKNOWN for name in changed if not isinstance(after.get(name), Series)
+        }  # the loop may have been left at any place
         self.items.append(Item(Kind.LOOP, label, note=note, line=line, body=items))
 
     def _IfExp(self, node: ast.IfExp) -> Value:
@@ -183,28 +196,44 @@ class Expressions(Calls):
         test = text_of(node.test)
         arms: list[Item] = []
         ways: list[tuple[str, Value]] = []
+        before, afters = self.frame.names, []
         for label, part in ((test, node.body), ("otherwise", node.orelse)):
+            self.frame.names = dict(before)
             with self.inside(Kind.CHOICE, label, node.lineno), self.into([]) as items:
                 ways.append((label, self.value(part)))
             arms.append(Item(Kind.ARM, label, line=node.lineno, body=items))
+            afters.append(self.frame.names)
+        self.frame.names = _joined(before, afters)
         self.items.append(Item(Kind.CHOICE, line=node.lineno, body=arms))
         return Either(ways, node.lineno) if any(matters(value) for _, value in ways) else UNKNOWN
 
     def _BoolOp(self, node: ast.BoolOp) -> Value:
         first, *others = node.values
         self.escape(self.value(first))
-        stop = isinstance(node.op, ast.Or)
-        before = text_of(first)
-        outer = self.items
         for other in others:
-            condition = text_of(ast.UnaryOp(ast.Not(), first)) if stop else before
-            with self.inside(Kind.CHOICE, condition, node.lineno), self.into([]) as items:
-                self.escape(self.value(other))
-            arms = [Item(Kind.ARM, condition, line=node.lineno, body=items), Item(Kind.ARM, "otherwise")]
-            outer.append(Item(Kind.CHOICE, line=node.lineno, body=arms))
+            condition = text_of(negated(first) if isinstance(node.op, ast.Or) else first)
+            self._only_if(condition, other, node.lineno)
             first = ast.BoolOp(node.op, [first, other])
-            before = text_of(first)
         return UNKNOWN
+
+    def _Compare(self, node: ast.Compare) -> Value:
+        """`a < b < c` looks at c only if a < b."""
+        first, *others = node.comparators
+        self.escape(self.value(node.left))
+        self.escape(self.value(first))
+        for n, other in enumerate(others, 1):
+            condition = text_of(ast.Compare(node.left, node.ops[:n], node.comparators[:n]))
+            self._only_if(condition, other, node.lineno)
+        return UNKNOWN
+
+    def _only_if(self, condition: str, node: ast.expr, line: int) -> None:
+        """Read an expression that is evaluated under a condition."""
+        before = dict(self.frame.names)
+        with self.inside(Kind.CHOICE, condition, line), self.into([]) as items:
+            self.escape(self.value(node))
+        self.frame.names = _joined(before, [before, self.frame.names])
+        arms = [Item(Kind.ARM, condition, line=line, body=items), Item(Kind.ARM, "otherwise")]
+        self.items.append(Item(Kind.CHOICE, line=line, body=arms))
 
     def _Subscript(self, node: ast.Subscript) -> Value:
         owner = self.value(node.value)
@@ -217,11 +246,7 @@ class Expressions(Calls):
             if type(thing) in (list, tuple) and isinstance(key, int) and -len(thing) <= key < len(thing):
                 return Known(thing[key])
         if isinstance(owner, Series):
-            if (
-                isinstance(key, int)
-                and not isinstance(node.value, ast.Dict)
-                and -len(owner.values) <= key < len(owner.values)
-            ):
+            if isinstance(key, int) and owner.ordered and -len(owner.values) <= key < len(owner.values):
                 value = owner.values[key]
                 return value if getattr(value, "around", self.around) == self.around else UNKNOWN
             return ElementOf(owner, text_of(node))
@@ -230,7 +255,7 @@ class Expressions(Calls):
     def _BinOp(self, node: ast.BinOp) -> Value:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(left, Series) and isinstance(right, Series):
-            return Series([*left.values, *right.values])
+            return Series([*left.values, *right.values], left.ordered and right.ordered)
         self.escape(left)
         self.escape(right)
         return UNKNOWN
@@ -264,3 +289,14 @@ class Expressions(Calls):
                 args.append(self.value(arg))
         keywords = {word.arg or "**": self.value(word.value) for word in node.keywords}
         return self.call(callee, node, args, keywords)
+
+
+def _joined(before: dict[str, Value], ways: list[dict[str, Value]]) -> dict[str, Value]:
+    """Return what is known where the ways of an expression come together. A name that only one of them binds has that
+    value, because without it the code would not go on."""
+    found = merged(ways)
+    for name in found.keys() - before.keys():
+        bound = [way[name] for way in ways if name in way]
+        if len(bound) == 1:
+            found[name] = bound[0]
+    return found

@@ -30,15 +30,23 @@ class Frame:
     cells: dict[str, Any]
     local: frozenset[str]
     is_helper: bool
+    rebound: frozenset[str] = frozenset()
+    """Names that are bound more than once. For a function inside this one they are unknown."""
+    shared: frozenset[str] = frozenset()
+    """Names that functions inside this one bind, or that this one binds for others. They are unknown everywhere."""
+    attributes: frozenset[str] = frozenset()
+    """Attributes that some function of the file sets. They are unknown."""
     returns: list[Value] = field(default_factory=list)
 
     def look_up(self, name: str) -> Value:
+        if name in self.shared:
+            return UNKNOWN
         if name in self.names:
             return self.names[name]
         if name in self.local:
             return UNKNOWN
         if self.outer is not None:
-            return self.outer.look_up(name)
+            return UNKNOWN if name in self.outer.rebound else self.outer.look_up(name)
         if name in self.cells:
             return Known(self.cells[name])
         if name in self.globals:

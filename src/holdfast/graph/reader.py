@@ -15,7 +15,14 @@ from typing import Any
 from holdfast.graph.expressions import Expressions
 from holdfast.graph.graph import Kind
 from holdfast.graph.names import MISSING, attribute, merged
-from holdfast.graph.syntax import FunctionNode, bound_names, has_await, return_text, source_of, text_of
+from holdfast.graph.syntax import (
+    FunctionNode,
+    bound_names,
+    does_more_than_look,
+    return_text,
+    source_of,
+    text_of,
+)
 from holdfast.graph.values import (
     UNKNOWN,
     Context,
@@ -74,10 +81,18 @@ class Reader(Expressions):
     def _AugAssign(self, node: ast.AugAssign) -> None:
         value = self.value(node.value)
         known = self.frame.look_up(node.target.id) if isinstance(node.target, ast.Name) else UNKNOWN
-        if isinstance(known, Series) and isinstance(value, Series) and isinstance(node.op, ast.Add):
+        if (
+            isinstance(known, Series)
+            and isinstance(value, Series)
+            and isinstance(node.op, ast.Add | ast.BitOr)
+        ):
             known.values += value.values
-        elif not isinstance(known, Series):
-            self.escape(value)
+            known.ordered = known.ordered and value.ordered
+            return
+        self.escape(value)
+        if isinstance(known, Series):
+            self.lose(known, text_of(node.target), node.lineno)
+        else:
             self.assign(node.target, UNKNOWN)
 
     def _Return(self, node: ast.Return) -> None:
@@ -139,7 +154,7 @@ class Reader(Expressions):
         self.value(node.test)
         arms: list[tuple[str, Sequence[ast.stmt]]] = [(text_of(node.test), node.body)]
         rest = node.orelse
-        while len(rest) == 1 and isinstance(rest[0], ast.If) and not has_await(rest[0].test):
+        while len(rest) == 1 and isinstance(rest[0], ast.If) and not does_more_than_look(rest[0].test):
             arms.append((text_of(rest[0].test), rest[0].body))
             rest = rest[0].orelse
         self.choice(node.lineno, [*arms, ("otherwise", rest)])
@@ -157,6 +172,11 @@ class Reader(Expressions):
             arms.append(("otherwise", []))
         for name in bound_names(node):
             self.frame.names[name] = UNKNOWN
+        for case in node.cases:
+            if case.guard is not None:
+                self._only_if(
+                    f"{text_of(node.subject)} is like {text_of(case.pattern)}", case.guard, case.guard.lineno
+                )
         self.choice(node.lineno, arms, f"match {text_of(node.subject)}")
 
     def choice(self, line: int, arms: list[tuple[str, Sequence[ast.stmt]]], label: str = "") -> None:
@@ -256,8 +276,10 @@ class Reader(Expressions):
         if item is None:
             self._enter(rest, node)
         elif item.kind is Kind.TRY:
+            before = dict(self.frame.names)
             with self.into([]) as body:
                 self._enter(rest, node)
+            self.frame.names = merged([before, self.frame.names])
             item.body = [Item(Kind.ARM, "try", body=body), Item(Kind.ARM, item.note, line=node.lineno)]
             item.note = ""
             self.items.append(item)
@@ -273,6 +295,9 @@ class Reader(Expressions):
         after = [self.frame.names]
         arms = [Item(Kind.ARM, "try", line=node.lineno, body=body)]
         middle = merged([before, self.frame.names])
+        for name in bound_names(ast.Module(node.body, [])):
+            if not isinstance(middle.get(name), Series):
+                middle[name] = UNKNOWN  # the exception may come before it is bound, or after
         star = "*" if isinstance(node, ast.TryStar) else ""
         for handler in node.handlers:
             self.frame.names = dict(middle)
@@ -291,8 +316,15 @@ class Reader(Expressions):
             arms.append(Item(Kind.ARM, "else", line=node.lineno, body=items))
         self.frame.names = merged(after)
         if node.finalbody:
+            ended = self.frame.names
+            self.frame.names = merged([*after, middle])
             with self.into([]) as items:
                 self.statements(node.finalbody)
+            self.frame.names |= {
+                name: value
+                for name, value in ended.items()
+                if name not in bound_names(ast.Module(node.finalbody, []))
+            }
             arms.append(Item(Kind.ARM, "finally", line=node.finalbody[0].lineno, body=items))
         self.items.append(Item(Kind.TRY, line=node.lineno, body=arms))
 
@@ -302,3 +334,7 @@ class Reader(Expressions):
         for target in node.targets:
             if isinstance(target, ast.Name):
                 self.frame.names[target.id] = UNKNOWN
+            elif isinstance(target, ast.Subscript):
+                owner = self.value(target.value)
+                if isinstance(owner, Series):
+                    self.lose(owner, text_of(target.value), node.lineno)

@@ -7,7 +7,10 @@ import copy
 import inspect
 import linecache
 import types
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from holdfast.decider.keys import word
 from holdfast.durations import span
@@ -39,7 +42,27 @@ def text_of(node: ast.AST) -> str:
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
 
-_parsed: dict[str, tuple[list[str], dict[int, list[FunctionNode]]]] = {}
+@dataclass
+class _Parsed:
+    """One file."""
+
+    lines: list[str]
+    functions: dict[int, list[FunctionNode]]
+    """By their first line."""
+    changed: Changed
+
+
+class Changed(NamedTuple):
+    """What the functions of a file bind anew, so that the object which is there now need not be the one that a call
+    finds."""
+
+    globals: frozenset[str]
+    """Names of the module that a function declares as `global`."""
+    attributes: frozenset[str]
+    """Attributes that are set outside `__init__`."""
+
+
+_parsed: dict[str, _Parsed] = {}
 
 
 def source_of(fn: types.FunctionType) -> FunctionNode:
@@ -61,6 +84,12 @@ def source_of(fn: types.FunctionType) -> FunctionNode:
     raise Sourceless("its file has changed since it was loaded")
 
 
+def changed_in(fn: types.FunctionType) -> Changed:
+    """Return what is bound anew by the functions of the file that a function is in."""
+    _functions(fn.__code__.co_filename, fn.__globals__)
+    return _parsed[fn.__code__.co_filename].changed
+
+
 def _functions(file: str, names: dict[str, Any]) -> dict[int, list[FunctionNode]]:
     """Return the functions of a file by their first line. A file is parsed once, until it changes."""
     linecache.checkcache(file)
@@ -68,8 +97,8 @@ def _functions(file: str, names: dict[str, Any]) -> dict[int, list[FunctionNode]
     if not lines:
         raise Sourceless("its source is not in a file")
     known = _parsed.get(file)
-    if known is not None and known[0] == lines:
-        return known[1]
+    if known is not None and known.lines == lines:
+        return known.functions
     try:
         tree = ast.parse("".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -79,34 +108,81 @@ def _functions(file: str, names: dict[str, Any]) -> dict[int, list[FunctionNode]
         if isinstance(node, FunctionNode):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             found.setdefault(first, []).append(node)
-    _parsed[file] = (lines, found)
+    _parsed[file] = _Parsed(lines, found, _changed(found))
     return found
+
+
+def _changed(functions: dict[int, list[FunctionNode]]) -> Changed:
+    nodes = [node for each in functions.values() for node in each]
+    names = {
+        name for node in nodes for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names
+    }
+    attributes = {
+        one.attr
+        for node in nodes
+        if node.name not in {"__init__", "__post_init__"}
+        for one in _own(node)
+        if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load)
+    }
+    return Changed(frozenset(names), frozenset(attributes))
 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
     """Return the names that a function's code binds, other than its global ones."""
-    found: set[str] = set()
-    elsewhere: set[str] = set()
+    elsewhere = {
+        name for one in _own(node) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names
+    }
+    return frozenset(_bindings(node)) - elsewhere
+
+
+def rebound_names(node: ast.AST) -> frozenset[str]:
+    """Return the names of a function that are bound more than once: a function inside it may find either value."""
+    times = Counter(_bindings(node))
+    for one in _own(node):
+        if isinstance(one, ast.For | ast.AsyncFor | ast.While):
+            times.update(_bindings(one))
+    return frozenset(name for name, count in times.items() if count > 1)
+
+
+def shared_names(node: ast.AST) -> frozenset[str]:
+    """Return the names that a function, or one inside it, binds for others, too. Nobody can say when that happens."""
+    return frozenset(
+        name for one in ast.walk(node) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names
+    )
+
+
+def walrus_names(*nodes: ast.AST) -> frozenset[str]:
+    """Return the names that `:=` binds in an expression."""
+    return frozenset(
+        one.target.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.NamedExpr)
+    )
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a function's code consists of, without the code of functions and classes inside it."""
     todo = list(ast.iter_child_nodes(node))
     while todo:
         one = todo.pop()
-        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
-            found.add(one.id)
-        elif isinstance(one, ast.arg):
-            found.add(one.arg)
-        elif isinstance(one, ast.Global | ast.Nonlocal):
-            elsewhere.update(one.names)
-        elif isinstance(one, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and one.name:
-            found.add(one.name)
-        elif isinstance(one, ast.MatchMapping) and one.rest:
-            found.add(one.rest)
-        elif isinstance(one, ast.Import | ast.ImportFrom):
-            found.update((alias.asname or alias.name).partition(".")[0] for alias in one.names)
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(one.name)
-        elif not isinstance(one, ast.Lambda):
+        yield one
+        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             todo.extend(ast.iter_child_nodes(one))
-    return frozenset(found - elsewhere)
+
+
+def _bindings(node: ast.AST) -> Iterator[str]:
+    """Yield each name as often as it is bound."""
+    for one in _own(node):
+        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
+            yield one.id
+        elif isinstance(one, ast.arg):
+            yield one.arg
+        elif isinstance(one, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and one.name:
+            yield one.name
+        elif isinstance(one, ast.MatchMapping) and one.rest:
+            yield one.rest
+        elif isinstance(one, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in one.names)
+        elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield one.name
 
 
 def returns_last(node: FunctionNode | ast.Lambda) -> bool:
@@ -133,6 +209,17 @@ def short(name: str) -> str:
 
 def has_await(node: ast.AST) -> bool:
     return any(isinstance(one, ast.Await) for one in ast.walk(node))
+
+
+def does_more_than_look(node: ast.AST) -> bool:
+    """True if an expression awaits something or binds a name."""
+    return has_await(node) or bool(walrus_names(node))
+
+
+def negated(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return node.operand
+    return ast.UnaryOp(ast.Not(), node)
 
 
 def is_none(node: ast.expr) -> bool:

@@ -290,6 +290,7 @@ class Tasks(ABC):
         if isinstance(value, TaskBegun):
             value.escaped = True
         elif isinstance(value, Series):
+            value.ordered = False  # whoever has it may change it
             for one in value.values:
                 self.escape(one)
         elif isinstance(value, Either):
@@ -297,6 +298,11 @@ class Tasks(ABC):
                 self.escape(one)
         elif isinstance(value, ElementOf):
             self.escape(value.series)
+
+    def lose(self, series: Series, text: str, line: int) -> None:
+        """Note that nobody can say any more what is in a series."""
+        self.escape(series)
+        series.values = [Opaque(text, "the source does not say what is left in it", line)]
 
     def _escape_all(self, args: list[Value], keywords: dict[str, Value]) -> None:
         for value in (*args, *keywords.values()):

@@ -151,6 +151,10 @@ class Series(Value):
     """A list, tuple, set or generator of values that are known, or the values of a dict."""
 
     values: list[Value] = field(default_factory=list)
+    ordered: bool = False
+    """True of a list or tuple whose n-th value is the n-th of these."""
+    keys: set[str] = field(default_factory=set)
+    """The keys of a dict, as the source writes them."""
 
 
 @dataclass(eq=False)

@@ -140,11 +140,18 @@ class Verbs(Tasks):
         return self._create_task(node, args, None)
 
     def _timeout(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
-        limit = argument(node, "delay", 0) or argument(node, "when", 0)
+        limit = argument(node, "delay", 0)
         if limit is not None and is_none(limit):
             return Waiting(text_of(node))  # no limit
         label = "" if limit is None else duration(limit)
         return Context(Kind.TIMEOUT, label, key=self.timer_key("timeout", limit))
+
+    def _timeout_at(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """A limit that is a time and no duration is drawn without it."""
+        limit = argument(node, "when", 0)
+        if limit is not None and is_none(limit):
+            return Waiting(text_of(node))  # no limit
+        return Context(Kind.TIMEOUT, key=self.timer_key("timeout", None))
 
     def _saga(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
         return Context(Kind.SAGA)
@@ -197,7 +204,10 @@ class Verbs(Tasks):
     def _copy(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
         if not args:
             return Series()
-        return args[0] if isinstance(args[0], Series) else self._left(node, args, keywords)
+        given = args[0]
+        if not isinstance(given, Series):
+            return self._left(node, args, keywords)
+        return Series([*given.values], given.ordered and text_of(node.func) in {"list", "tuple", "iter"})
 
     def _left(self, node: ast.Call, args: list[Value], keywords: dict[str, Value]) -> Value:
         self._escape_all(args, keywords)
@@ -226,7 +236,8 @@ SPECIAL: dict[int, Call] = {
         ((asyncio.wait_for,), Verbs._wait_for),
         ((asyncio.shield,), Verbs._shield),
         ((asyncio.create_task, asyncio.ensure_future), Verbs._make_task),
-        ((asyncio.timeout, asyncio.timeout_at), Verbs._timeout),
+        ((asyncio.timeout,), Verbs._timeout),
+        ((asyncio.timeout_at,), Verbs._timeout_at),
         ((asyncio.TaskGroup,), Verbs._task_group),
         ((asyncio.sleep,), Verbs._sleep),  # noqa: TID251  it is only compared with
         ((saga,), Verbs._saga),

@@ -170,6 +170,11 @@ class Acts(CarriedActs):
         ]
         return newest(found, where.limit)
 
+    @long_look
+    async def runs_with_step(self, session: Session, run_ids: Sequence[str], key: str) -> set[str]:
+        """Return those of these runs that have a step with this key."""
+        return {row[0] for row in await session.rows(Verb.runs_with_step, list(run_ids), key)}
+
     @statement
     async def plan_act(self, session: Session, new: NewAct) -> None:
         options = msgspec.json.encode(new.options).decode()

@@ -66,7 +66,8 @@ class MeantRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class UpdateEnd(msgspec.Struct, frozen=True):
-    """What became of an update. Without an answer, it will never get one: its run has ended, or is gone."""
+    """What became of an update. Without an answer, it will never get one: its run has ended, is gone, or is stuck while
+    it undoes itself."""
 
     id: int
     answer: str | None

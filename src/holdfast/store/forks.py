@@ -156,6 +156,9 @@ def plan_fork(
         place = point.place(row, is_set=result is not None)
         if place is not None:
             kept[row.n] = CopiedStep(row.n, None if place < 0 else place, result, is_compared)
+        elif row.n == point.start_n and row.kind is StepKind.MARKER and not request.results:
+            # It is decided anew, and this run is the first to arrive there: it goes the new way.
+            kept[row.n] = CopiedStep(row.n, 0, b"true", is_compared)
     undone_in_sagas = {undone_key(row.key)[0] for row in steps if row.n in kept and _is_undo(row)}
     for row in steps:
         # A call that a saga gave up and undid: the replayed saga asks for both again.
@@ -295,8 +298,10 @@ def _got_at(row: StepRow) -> float:
 
 def _order(row: StepRow) -> tuple[float, float]:
     """Return `before_n` and `after_seq` of the point where the code asked for this step. The number of a step whose result
-    was set says nothing about that: it is from the run before."""
-    if _is_early(row) and row.kind is not StepKind.SIGNAL:
+    was set says nothing about that: it is from the run before. Nor does that of a marker with the old way: it was decided
+    in a replay, after the steps that the code asks for after it."""
+    is_late = row.kind is StepKind.MARKER and row.output != b"true"
+    if is_late or (_is_early(row) and row.kind is not StepKind.SIGNAL):
         return math.inf, row.after_seq
     return row.n, math.inf
 

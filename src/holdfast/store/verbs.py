@@ -290,6 +290,7 @@ class Verb(StrEnum):
     meant_runs = auto()
     meant_runs_beginning = auto()
     meant_runs_named = auto()
+    runs_with_step = auto()
     plan_act = auto()
     lock_plan = auto()
     add_act_runs = auto()

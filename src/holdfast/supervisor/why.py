@@ -246,6 +246,8 @@ def _how_it_failed(step: StepRow, facts: Facts) -> str:
         expired = parsed(step.error).get("ending") == Ending.TIMED_OUT
         name = said("step", step.name.rsplit(".", 1)[-1], str(step.n))
         return f"{'nobody answered' if expired else 'an error was the answer to'} {step.kind} {name}"
+    if step.kind is StepKind.TIMER:
+        return f"{step_said(step)} ran out"
     return f"step {step_said(step)} gave up at attempt {step.attempt}"
 
 
@@ -314,12 +316,16 @@ def _what_next(facts: Facts) -> str:
 def _retry_words(run: RunRow, ended: Sequence[StepRow], error: Mapping[str, Any]) -> str:
     """Say what `retry` does to a run that has ended."""
     undone = len(error.get("undone", ()))
-    again = [" and ".join(step.key for step in ended[:3]) + (" …" if len(ended) > 3 else "")] if ended else []
+    timers = [step.key for step in ended if step.kind is StepKind.TIMER]
+    keys = [step.key for step in ended if step.kind is not StepKind.TIMER]
+    again = [" and ".join(keys[:3]) + (" …" if len(keys) > 3 else "")] if keys else []
     if undone:
         again.append(f"the {counted(undone, 'undone step')}")
     keeps = f"{command('retry', run.id)} keeps what was recorded"
-    if again:
-        return f"{keeps}, executes {' and '.join(again)} again, and goes on"
+    if again or timers:
+        parts = [f"executes {' and '.join(again)} again"] if again else []
+        parts += [f"begins {timers[0]} anew"] if timers else []
+        return f"{keeps}, {', '.join(parts)}, and goes on"
     if run.state is RunState.CANCELLED or str(error.get("type", "")).endswith(".RunTimeout"):
         return f"{keeps} and goes on where it was"
     return f"{keeps} and replays its code, which fails in the same way unless the code has changed"

@@ -36,7 +36,7 @@ from holdfast.workflow.options import UNSET, Unset
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
 from holdfast.workflow.update import Update
-from holdfast.workflow.workflow import Workflow
+from holdfast.workflow.workflow import Workflow, demand_workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -206,6 +206,7 @@ class Sim:
 
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SimRun[R]:
         """Start a run, and let it go on until it has to wait."""
+        demand_workflow(workflow)
         raw, _ = workflow.shape.checked(args, kwargs)
         run = SimRun(self, self.stage.start(workflow, raw), workflow)
         self.stage.run_until_idle()
@@ -342,6 +343,7 @@ class Sim:
         There is a boundary before and after every execution of a step and every commit. Stubs stay in place. Time
         passes as the workflow needs it.
         """
+        demand_workflow(workflow)
         raw, _ = workflow.shape.checked(args, kwargs)
         self.stage.demand_no_loop()
         return Explorer(

@@ -75,5 +75,9 @@ def _is_between(op: dis.Instruction) -> bool:
 def _loads_patched(op: dis.Instruction, fn: FunctionType) -> bool:
     if op.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
         return fn.__globals__.get(op.argval) is patched
-    # An attribute of the module `holdfast`, or a name that the function itself imports.
-    return op.opname.startswith("LOAD_") and op.argval == patched.__name__
+    # An attribute of the module `holdfast`, or a name that the function itself imports. A constant is text that says so.
+    return (
+        op.opname.startswith("LOAD_")
+        and not op.opname.startswith("LOAD_CONST")
+        and op.argval == patched.__name__
+    )

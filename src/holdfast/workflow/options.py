@@ -10,9 +10,10 @@ from inspect import CO_NEWLOCALS, isfunction
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
+from holdfast.codec import stored_text
 from holdfast.config import OnBug
 from holdfast.decider.keys import word
-from holdfast.errors import DefinitionError
+from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.model import PRIORITY_MAX
 from holdfast.namespaces import BETWEEN
 from holdfast.policy import DEFAULT_RETRY, Retry
@@ -159,6 +160,15 @@ def text(value: object, what: str) -> str:
             f"{what}: expected 1 to {NAME_MAX_CHARS} printable characters that do not begin with $, not {shown}"
         )
     return value
+
+
+def key(value: object, what: str) -> None:
+    """Raise unless this is the key of a signal or of a call, or None. An empty one would be no key at all: the same event
+    again would count again."""
+    if value is None:
+        return
+    if not stored_text(value, what):
+        raise InvalidInput(f"{what} is empty: give the id of what happened, or leave it out")
 
 
 ID_MAX_CHARS = 200

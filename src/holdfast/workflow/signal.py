@@ -48,8 +48,7 @@ class Signal(Generic[T]):
 
     async def send(self, run_id: str, value: T, key: str | None = None) -> None:
         """Send a value to a run. If it is sent twice with the same `key`, it arrives once."""
-        if key is not None:
-            stored_text(key, f"{self.name}.send: key")
+        options.key(key, f"{self.name}.send: key")
         loop = running()
         if loop is not None:
             stored_text(run_id, f"{self.name}.send: the run's id")

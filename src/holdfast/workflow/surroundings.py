@@ -47,9 +47,9 @@ def publish(key: str, value: Any) -> None:
     """Let others read a value of the run while it goes on: a JSON value, or a record such as a dataclass, which
     `run.published(key, Type)` reads."""
     host = _host("publish()")
-    codec.stored_text(str(key), "publish(): the key")
+    codec.stored_text(key, "publish(): the key")
     encode = codec.encode_open if codec.is_record(type(value)) else codec.encode_any
-    host.publish(str(key), encode(value, f"publish({key!r})", host.payload_max))
+    host.publish(key, encode(value, f"publish({key!r})", host.payload_max))
 
 
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:

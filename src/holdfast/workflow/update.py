@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
@@ -10,7 +11,7 @@ from inspect import CO_NEWLOCALS
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from holdfast.codec import Payload, stored_text
+from holdfast.codec import Payload
 from holdfast.codec.schema import Schema, schema_of
 from holdfast.config import DEFAULT
 from holdfast.decider.finish import continuation
@@ -68,6 +69,10 @@ class Update(Generic[T, R]):
         for given, word in ((fn, "a function that answers"), (check, "a function as check=")):
             if not callable(given) and given is not None:
                 raise DefinitionError(f"{what}: expected {word}, not {given!r}")
+            if given is not None and not _takes_one(given):
+                raise DefinitionError(
+                    f"{what}: expected {word} and takes one value, the call's: not {given!r}"
+                )
         if options.whole_number(limit, f"{what}: limit") < 1:
             raise DefinitionError(f"{what}: limit must be 1 or more, not {limit!r}")
         grace_s = options.seconds(grace, f"{what}: grace") or GRACE_S
@@ -81,8 +86,7 @@ class Update(Generic[T, R]):
         Raises Refused if the run refuses it, UpdateFailed if it ended in an error or the run ended without an answer,
         and TimeoutError if there is no answer within `timeout`; the call is recorded all the same.
         """
-        if key is not None:
-            stored_text(key, f"{self.name}.call: key")
+        options.key(key, f"{self.name}.call: key")
         if running() is not None:
             raise NotInStep(
                 f"workflow code called {self.name}.call(): an answer from another run is an outcome, so call it in a step"
@@ -103,6 +107,17 @@ class Update(Generic[T, R]):
 
     def __repr__(self) -> str:
         return f"<update {self.name}>"
+
+
+def _takes_one(fn: Callable[..., object]) -> bool:
+    """True if a function can be called with one value, or does not say what it takes."""
+    try:
+        inspect.signature(fn).bind(None)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 class Scope:

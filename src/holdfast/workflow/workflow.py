@@ -10,7 +10,7 @@ from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape, stored_tags
@@ -291,6 +291,27 @@ async def begin(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dic
 
 
 leaf(begin)
+
+
+def demand_workflow(given: object) -> None:
+    """Raise, and say what to write instead, unless somebody starts a workflow."""
+    if isinstance(given, Workflow):
+        return
+    if inspect.iscoroutine(given):
+        given.close()
+        what = "a call: pass the workflow and its arguments apart, as in `start(order, 42)`"
+    elif hasattr(given, "undone_by"):
+        what = f"the step {getattr(given, '__name__', given)!s}: call it in a workflow, and start that"
+    elif isinstance(given, FunctionType):
+        declared = next((one for one in registry.workflows.values() if one.fn is given), None)
+        what = f"the bare function {given.__name__}(): " + (
+            "put @workflow on it" if declared is None else f"pass the workflow {declared.name} itself"
+        )
+    elif isinstance(given, str):
+        what = f"the text {given[:50]!r}: import the workflow of that name; `holdfast start FILE:NAME` starts it by its name"
+    else:
+        what = f"a {type(given).__name__}: pass a function that has @workflow"
+    raise DefinitionError(f"a run is started of a workflow, and this is {what}")
 
 
 class WorkflowDecorator(Protocol):

@@ -145,3 +145,10 @@ class Acts(Runs):
         where = RunFilter(limit=limit, prefix=None if ids else prefix, ids=ids)
         after = data.draw(st.sampled_from(("", *self._runs())))
         self._alike("meant_runs", lambda s: s.store.acts.meant_runs(where, after))
+
+    @precondition(lambda self: self.spec.runs)
+    @rule(data=st.data())
+    def list_runs_with_step(self, data: st.DataObject) -> None:
+        ids = data.draw(st.lists(st.sampled_from(("none", *self._runs())), max_size=3, unique=True))
+        key = data.draw(st.sampled_from(("none", "k1", "k2")))
+        self._alike("runs_with_step", lambda s: s.store.acts.runs_with_step(ids, key))

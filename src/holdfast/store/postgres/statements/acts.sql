@@ -40,6 +40,10 @@ WHERE r.id > $13 AND (r.created_at, r.id) < (coalesce($3::timestamptz, 'infinity
   AND r.created_at >= coalesce($8::timestamptz, '-infinity') AND {is_meant(r)}
 ORDER BY r.id LIMIT $6
 
+-- Those of these runs that have a step with this key.
+-- name: runs_with_step
+SELECT run_id FROM holdfast.steps WHERE run_id = ANY($1::text[]) AND key = $2
+
 -- name: plan_act
 INSERT INTO holdfast.acts (id, verb, actor, note, options, namespace, via, request)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

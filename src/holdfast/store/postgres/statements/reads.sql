@@ -132,11 +132,13 @@ SELECT n, sum(lines) FROM holdfast.logs WHERE run_id = $1 GROUP BY n
 -- name: signals
 SELECT {Signal} FROM holdfast.signals WHERE run_id = $1 ORDER BY id
 
--- Those of these updates that are answered, or never will be: their run has ended or is gone.
+-- Those of these updates that are answered, or never will be: their run has ended, is gone, or is stuck while it undoes
+-- itself.
 -- name: answers
 SELECT u.id, s.answer, s.reply, r.state FROM unnest($1::bigint[]) u(id) LEFT JOIN holdfast.signals s ON s.id = u.id
 LEFT JOIN holdfast.runs r ON r.id = s.run_id
 WHERE s.answer IS NOT NULL OR r.id IS NULL OR r.finished_at IS NOT NULL
+   OR (r.state = 'stuck' AND r.ending IS NOT NULL)
 
 -- name: started_runs
 SELECT {Run} FROM holdfast.runs WHERE started_by = $1 ORDER BY created_at, id

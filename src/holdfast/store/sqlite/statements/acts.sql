@@ -38,6 +38,10 @@ WHERE r.id > ?13 AND (+r.created_at, +r.id) < (coalesce(?3, 1e18), coalesce(?4, 
   AND +r.created_at >= coalesce(?8, -1e18) AND {is_meant(r)}
 ORDER BY r.id LIMIT ?6
 
+-- Those of these runs that have a step with this key.
+-- name: runs_with_step
+SELECT s.run_id FROM json_each(?1) u CROSS JOIN steps s ON s.run_id = u.value AND s.key = ?2
+
 -- name: plan_act
 INSERT INTO acts (id, verb, actor, note, options, namespace, via, request, created_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, store_now())
