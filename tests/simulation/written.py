@@ -544,7 +544,7 @@ def _retried_now(commit: Commit, step: Step) -> Want:
 def _resolved(commit: Commit, step: Step) -> Want:
     act = commit.asked["act"]
     if act == "release":
-        want = {"fence": step.fence + 1, "ready_at": commit.now, "excused": step.attempt}
+        want: Want = {"fence": step.fence + 1, "ready_at": commit.now, "excused": step.attempt}
         return want | {"losses": 0, "timeouts": 0, "throttled": 0}
     if act == "skip":
         want = {"state": "succeeded", "output": commit.asked["result"], "error": None}
