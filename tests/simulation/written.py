@@ -519,6 +519,8 @@ def _cancelled(commit: Commit, run: Run) -> Want:
     """A run that asked for nothing yet is cancelled at once. The code of any other one hears of it."""
     if run.state == "held":
         return _released(commit, run)
+    if run.state == "stuck" and run.resume is not None:
+        return _unstuck(commit, run)  # it waited for a person, and hears of the cancel now
     if run.state != "pending" or commit.process.world.checker.last_n.get(run.id):
         return {}
     return {"state": "cancelled", "finished_at": commit.now, "fence": run.fence + 1, "note": ANYTHING}
