@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.durations import step_name
 from holdfast.errors import RunCancelled, RunFailed, RunUndone
-from holdfast.model import StepState, TwinState
+from holdfast.model import Ending, StepState, TwinState
 from holdfast.run import Run
 from tests.roles import stragglers
 from tests.roles.conftest import FAST, until
@@ -129,6 +129,23 @@ async def test_a_step_that_fails_waits_for_its_twin(two: list[Holdfast], tmp_pat
     (tmp_path / "second").write_text("end")
     assert await run.result(60) == "second"
     await sound(two[0])
+
+
+async def test_a_step_that_waits_for_its_twin_is_not_forgotten_when_its_agent_leaves(
+    two: list[Holdfast], tmp_path: Path
+) -> None:
+    """The attempt had begun. So it is kept among the attempts, as one that may have had its effect."""
+    run = await both_run(two[0], tmp_path)
+    (tmp_path / "first").write_text("fail")
+    await until(lambda: "first ends" in effects(tmp_path))
+    agent = (await run.steps())[0].agent
+    leaving, staying = sorted(two, key=lambda hf: hf.node.id != agent)
+    await leaving.close()
+    (attempt,) = (await staying.run(run.id).view()).attempts
+    assert (attempt.attempt, attempt.agent, attempt.ending) == (1, agent, Ending.LOST)
+    (tmp_path / "second").write_text("end")
+    assert await staying.run(run.id).result(60) == "second"
+    await sound(staying)
 
 
 async def test_when_both_fail_the_step_failed_and_may_have_had_its_effect(

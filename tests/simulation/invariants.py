@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, cast
 
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
@@ -21,7 +21,12 @@ from tests.simulation.reference import (
     I69_an_attempt_is_kept_as_it_was,
     I70_issued_as_declared,
     I71_rows_agree_with_their_state,
+    I74_signals_in_their_order,
+    I76_what_began_is_remembered,
+    I77_one_suspect_at_a_time,
+    I78_heirs_go_on,
 )
+from tests.simulation.written import I72_written_as_asked, I73_changed_as_its_verb_says
 
 
 class Run(NamedTuple):
@@ -50,6 +55,17 @@ class Run(NamedTuple):
     started_n: int | None
     queue: int
     """Below 0 while the run may not begin yet."""
+    version: str
+    input: bytes
+    digest: bytes
+    tags: str | None
+    started_at: float | None
+    begin_at: float | None
+    due_at: float | None
+    fair: str | None
+    note: str | None
+    progress: str | None
+    published: str | None
 
 
 class Step(NamedTuple):
@@ -82,6 +98,18 @@ class Step(NamedTuple):
     issued_at: float
     started_at: float | None
     throttled: int
+    name: str
+    input: bytes | None
+    digest: bytes | None
+    checkpoint: bytes | None
+    progress: str | None
+    due_at: float | None
+    limit_a: int | None
+    limit_b: int | None
+    limit_c: int | None
+    weight_a: int | None
+    weight_b: int | None
+    weight_c: int | None
 
     @property
     def effect_key(self) -> str:
@@ -103,6 +131,9 @@ class Signal(NamedTuple):
     answer: str | None
     reply: bytes | None
     payload: bytes
+    key: str
+    sent_at: float
+    replied_at: float | None
 
 
 class Node(NamedTuple):
@@ -379,7 +410,7 @@ class Checker:
             rows = self.rows[table]
             before = rows.get(rowid)
             found = execute(READS[table], (rowid,)).get
-            after = None if found is None else TABLES[table](*found)
+            after = None if found is None else TABLES[table]._make(found)
             if after == before:
                 continue
             if before is not None and after is not None and before[0] != after[0]:
@@ -454,6 +485,27 @@ class Checker:
         """Return what is closed in the store now."""
         off = frozenset(row.name for row in self.breakers.values() if row.state != "closed")
         return Gates(off, frozenset(self.holds))
+
+    def now_run(self, commit: Commit, run_id: str) -> Run | None:
+        """Return the row of a run as it is after this commit."""
+        return next(
+            (run for _, _, run in commit.runs if run is not None and run.id == run_id), self.runs.get(run_id)
+        )
+
+    def now_step(self, commit: Commit, run_id: str, n: int) -> Step | None:
+        """Return the row of a step as it is after this commit."""
+        for _, _, step in commit.steps:
+            if step is not None and (step.run_id, step.n) == (run_id, n):
+                return cast("Step", step)
+        return self.steps.get((run_id, n))
+
+    def steps_of(self, run_id: str) -> Iterator[Step]:
+        """Yield the steps of a run, as they were before this commit."""
+        last = self.last_n[run_id]
+        for n in range(1, last + 1):
+            step = self.steps.get((run_id, n))
+            if step is not None:
+                yield step
 
     def owner_before(self, run_id: str) -> str | None:
         run = self.runs.get(run_id)
@@ -1134,4 +1186,10 @@ CHECKS = (
     I69_an_attempt_is_kept_as_it_was,
     I70_issued_as_declared,
     I71_rows_agree_with_their_state,
+    I72_written_as_asked,
+    I73_changed_as_its_verb_says,
+    I74_signals_in_their_order,
+    I76_what_began_is_remembered,
+    I77_one_suspect_at_a_time,
+    I78_heirs_go_on,
 )

@@ -17,6 +17,7 @@ from msgspec import structs
 from holdfast import breaker, policy
 from holdfast.agent import executor, outcome
 from holdfast.agent.agent import Agent
+from holdfast.agent.claims import Claimer
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.places import Places
 from holdfast.agent.twins import TwinKeeper
@@ -24,6 +25,7 @@ from holdfast.decider import decider as deciding
 from holdfast.decider import history, undo_plan
 from holdfast.decider.decider import Decider
 from holdfast.decider.heritage import Heritage
+from holdfast.decider.mailbox import Mailbox
 from holdfast.decider.undo_order import Reverse
 from holdfast.errors import InvalidInput
 from holdfast.model import BreakerState, Outcome, StepKind, StepState
@@ -346,6 +348,63 @@ def acts_before_the_commit(stack: ExitStack) -> None:
         return rows
 
     code(stack, NewSteps, "issue", issue)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a new generation begins without the progress of the one before", within=300)
+def generations_keep_their_progress(stack: ExitStack) -> None:
+    sql(stack, "continue_runs", "progress = NULL, ", "")
+
+
+@mutant("a commit writes a checkpoint only for the attempt that made it", within=400)
+def stale_saves_are_written(stack: ExitStack) -> None:
+    sql(stack, "save_steps", "AND fence = ?3", "AND ?3 IS NOT NULL")
+
+
+@mutant("a run that is held keeps what the operator said", within=60)
+def holds_are_written_without_their_note(stack: ExitStack) -> None:
+    sql(stack, "hold", "note = ?2", "note = coalesce(note, iif(?2 IS NULL, NULL, NULL))")
+
+
+@mutant("the oldest signal is read first", within=300)
+def newer_signals_come_first(stack: ExitStack) -> None:
+    def wait(self: Any, wait: Any) -> None:
+        unread = self._unread.get(wait.name)
+        if unread:
+            unread.rotate(1)
+        real(self, wait)
+
+    real = Mailbox.wait
+    code(stack, Mailbox, "wait", wait)
+
+
+@mutant("an attempt that began and is given back may have had its effect", within=100)
+def left_steps_seem_not_begun(stack: ExitStack) -> None:
+    real = Agent.hand_back
+
+    def hand_back(self: Any, assignment: Any) -> None:
+        assignment.begun = False
+        real(self, assignment)
+
+    code(stack, Agent, "hand_back", hand_back)
+
+
+@mutant("a node begins one step at a time of those that may kill nodes", within=150, part="hedge")
+def suspects_run_together(stack: ExitStack) -> None:
+    code(stack, Claimer, "_has_suspect", lambda self, assignments: False)
+
+
+@mutant("a child of a retry goes on from the child of the run before", within=400, part="retries")
+def children_of_retries_begin_anew(stack: ExitStack) -> None:
+    real = Heritage.take_over
+
+    def take_over(self: Any, wait: Any) -> None:
+        if wait.kind is StepKind.CALL:
+            real(self, wait)
+
+    code(stack, Heritage, "take_over", take_over)
 
 
 # --- undo -------------------------------------------------------------------------------------------------------------

@@ -153,19 +153,19 @@ async def _undo(done: int | None, tag: int, how: str, *, shop: bool = False) -> 
     try:
         if shop:
             await simulation.call_shop()
-        await _undo_effect(simulation, tag, how)
+        await _undo_effect(simulation, done, tag, how)
     finally:
         simulation.free_place(node)
 
 
-async def _undo_effect(simulation: Simulation, tag: int, how: str) -> None:
+async def _undo_effect(simulation: Simulation, done: int | None, tag: int, how: str) -> None:
     if simulation.dice.random() < 0.2:
         await asyncio.sleep(simulation.dice.random() * 0.3)
     if how == "gives up" and not simulation.healed:
         raise Stop("this cannot be undone")
     if simulation.dice.random() < 0.1 and not simulation.healed:
         raise ConnectionError("not now")
-    simulation.undid(here.undoes, tag)
+    simulation.undid(here.undoes, tag, done)
     if simulation.dice.random() < 0.2:
         await asyncio.sleep(simulation.dice.random() * 0.3)
 

@@ -13,7 +13,7 @@ from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import NEVER, Failure, Outcome
 from holdfast.namespaces import bare
 from holdfast.policy import Retry
-from holdfast.store.operations import QuarantineStep, RetryStep
+from holdfast.store.operations import HandBack, Hop, QuarantineStep, RetryStep
 from holdfast.workflow import registry
 
 if TYPE_CHECKING:
@@ -241,3 +241,125 @@ def I71_rows_agree_with_their_state(checker: Checker, commit: Commit) -> Iterato
                 wrong = f"ended {commit.now - run.finished_at:.3f} s ago"
         if wrong:
             yield f"run {run.id} is {run.state} and {wrong}: {run}"
+
+
+def I74_signals_in_their_order(checker: Checker, commit: Commit) -> Iterator[str]:
+    """A signal is sent to a run that is open. A wait gets the oldest signal of its name that no wait has got and that was not
+    set aside, and reads what was sent. Of waits of one name, the one that was asked for first gets it."""
+    for _, before, after in commit.signals:
+        if before is None and after is not None:
+            run = checker.now_run(commit, after.run_id)
+            if run is None or run.state in RUN_ENDED:
+                yield f"a signal {after.name} was sent to {after.run_id}, which is {run and run.state}"
+    if commit.verb != "commit":
+        return
+    for op in commit.asked["ops"]:
+        if not isinstance(op, Hop) or not op.ended or _is_copy(checker, op.run_id):
+            continue
+        for n, seq, _, _ in op.ended:
+            step = checker.now_step(commit, op.run_id, n)
+            if step is not None and step.kind == "signal":
+                yield from _got_in_order(checker, op, step, seq)
+
+
+def _is_copy(checker: Checker, run_id: str) -> bool:
+    """True if the run began with a history that others made: waits that are not kept may have got signals there."""
+    run = checker.runs.get(run_id)
+    return run is None or run.retry_of is not None or run.forked_from is not None
+
+
+def _got_in_order(checker: Checker, hop: Hop, wait: Step, seq: int) -> Iterator[str]:
+    what = f"the wait {wait.n} of {hop.run_id} for {wait.name}"
+    delivered = dict(hop.signals)
+    taken = {one[1] for one in hop.ended}
+    aside = {one[0] for one in hop.set_aside}
+    found = False
+    for row in checker.rows["signals"].values():
+        if row.run_id != hop.run_id or row.name != wait.name:
+            continue
+        at = delivered.get(row.id, row.delivered_seq)
+        if at == seq:
+            found = True
+            if json.loads(row.payload) != json.loads(wait.output or b"null"):
+                yield f"{what} got {wait.output!r}, and {row.payload!r} was sent"
+        elif at and at < seq and row.set_aside is None and at not in aside and at not in taken:
+            if not any(
+                other.delivered_seq == at and other.kind == "signal" for other in checker.steps_of(hop.run_id)
+            ):
+                yield f"{what} got the signal {seq}, and {at} came before and nobody has got it"
+    if not found:
+        yield f"{what} got the signal {seq}, which there is not"
+    dropped = set(hop.dropped)
+    for other in checker.steps_of(hop.run_id):
+        is_open = other.kind == "signal" and other.name == wait.name and other.state == "waiting"
+        if (
+            is_open
+            and other.n < wait.n
+            and other.n not in dropped
+            and other.n not in {one[0] for one in hop.ended}
+        ):
+            yield f"{what} got a signal before the wait {other.n}, which was there before"
+
+
+def I76_what_began_is_remembered(checker: Checker, commit: Commit) -> Iterator[str]:
+    """An attempt whose code began is never given back as if it had not: it may have had its effect."""
+    if commit.verb == "commit":
+        given_back = {
+            (op.run_id, op.n) for op in commit.asked["ops"] if type(op) is HandBack and op.hold is None
+        }
+    elif commit.verb in ("reconcile", "retire"):
+        given_back = {after[:2] for _, _, after in commit.steps if after is not None}
+    else:
+        return
+    for _, before, after in commit.steps if given_back else ():
+        if before is None or after is None or after[:2] not in given_back:
+            continue
+        if before.state != "running" or after.state != "ready" or is_unsure(after.losses, after.error):
+            continue
+        if (before.run_id, before.n, before.attempt) in checker.world.begun_attempts:
+            yield f"attempt {before.attempt} of step {before.n} of {before.run_id} began, and was given back: {after}"
+
+
+def I77_one_suspect_at_a_time(checker: Checker, commit: Commit) -> Iterator[str]:
+    """An agent that has a step which may kill agents claims no other such step."""
+    if commit.verb != "claim_steps":
+        return
+    least = checker.config.suspect_losses
+    claimed = [step for _, _, step in commit.steps if step is not None and step.losses >= least]
+    if not claimed:
+        return
+    since = commit.now - checker.config.suspect_s
+    others = [
+        step
+        for step in checker.steps.values()
+        if step.state == "running"
+        and step.agent == commit.node
+        and step.losses >= least
+        and (step.started_at or 0.0) > since
+    ]
+    if len(claimed) + len(others) > 1 and checker.world.clocks_ok:
+        yield f"{commit.node} has {[step[:2] for step in others]}, and claimed {[step[:2] for step in claimed]}"
+
+
+INHERITED = "SELECT key, effect, child FROM inherited WHERE run_id = ?"
+
+
+def I78_heirs_go_on(checker: Checker, commit: Commit) -> Iterator[str]:
+    """What a retry does again, it does with the key under which the run before may have had the effect. Its child goes on from
+    the child of that run."""
+    if commit.verb != "commit":
+        return
+    for op in commit.asked["ops"]:
+        if not isinstance(op, Hop) or not op.issued or not _is_copy(checker, op.run_id):
+            continue
+        left = {
+            key: more for key, *more in checker.connection.execute(INHERITED, (op.run_id,)).fetchall() if key
+        }
+        for new in op.issued if left else ():
+            effect, child = left.get(new.key, (None, None))
+            step = checker.now_step(commit, op.run_id, new.n)
+            if effect is not None and new.kind == "call" and step is not None and step.effect != effect:
+                yield f"step {new.n} of {op.run_id} has the key {step.effect}, and {effect} may have been used before"
+            asked = [one.retry_of for one in op.children if one.parent_n == new.n and not one.detached]
+            if child is not None and new.kind == "child" and asked and asked != [child]:
+                yield f"step {new.n} of {op.run_id} asks for a child that goes on from {asked[0]}, not from {child}"

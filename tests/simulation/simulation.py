@@ -32,12 +32,12 @@ from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
 from holdfast.heartbeat import WAS_RECLAIMED
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import NEVER, REQUEST_PREFIX, UNDO_PREFIX, NewSignal, Outcome, call_key
+from holdfast.model import NEVER, REQUEST_PREFIX, UNDO_PREFIX, NewSignal, Outcome, call_key, undone_key
 from holdfast.namespaces import BETWEEN
 from holdfast.node import Node
 from holdfast.sketch import bucket_of
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, RetryStep, Start
+from holdfast.store.operations import HandBack, Hop, RetryStep, Save, Start
 from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 from holdfast.testing.loop import PROCESS
@@ -205,6 +205,8 @@ class Simulation(World):
         self.skipped: dict[tuple[str, str], int] = {}
         """For each effect (run, key) whose undo an operator skipped: when its run learned that. See
         `parts/steering.py`."""
+        self.begun_attempts: set[tuple[str, int, int]] = set()
+        """(run, n, attempt) of attempts whose code began."""
         self.pruned: set[str] = set()
         """Runs that were removed: see `parts/retention.py`."""
         self._retrying: asyncio.Task[None] | None = None
@@ -319,9 +321,15 @@ class Simulation(World):
         ):
             if asyncio.current_task() in self._ghosts:
                 return
-            late_s = self.loop.now - self.leased_until.get(asked["node"], 0.0)
+            until = self.leased_until.get(asked["node"], 0.0)
+            late_s = self.loop.now - until
             if late_s > LEASE_PRECISION_S:
                 self.broke(f"I27 {asked['node']} began to write {late_s:.3f} s after its lease had ended")
+            if not serves:
+                node = process.node
+                believed = self.loop.now + node.heartbeat.until - node.environment.monotonic()
+                if node.id == asked["node"] and believed > until + LEASE_PRECISION_S:
+                    self.broke(f"I27 {node.id} believes in its lease for {believed - until:.3f} s too long")
 
     def rolled_back(self) -> None:
         self.checker.forget()
@@ -358,8 +366,26 @@ class Simulation(World):
             self.broke(f"G3 attempt {here.attempt} of {here.key} began before it was committed")
         elif n is not None and (why := self.checker.bars(node, run_id, n, here.attempt)):
             self.broke(f"I21 attempt {here.attempt} of {here.key} began, and {node} knew of {why}")
+        elif step is not None and (step.state, step.agent, step.attempt) == ("running", node, here.attempt):
+            self.begun_attempts.add((run_id, step.n, step.attempt))
+            self._demand_recorded(step, tag)
         self._demand_lease("began")
         return node
+
+    def _demand_recorded(self, step: Step, tag: int) -> None:
+        """Check that the code of an attempt gets what is recorded for it."""
+        if here.key != step.effect_key:
+            self.broke(
+                f"I75 {here.key} began, and step {step.n} of {step.run_id} has the key {step.effect_key}"
+            )
+        given = json.loads(step.input or b"{}").get("tag", tag)
+        if given != tag:
+            self.broke(f"I75 {here.key} got the tag {tag}, and {given} is recorded")
+        saved = getattr(here_var.get(), "saved_raw", None)
+        if saved != step.checkpoint:
+            self.broke(
+                f"I75 {here.key} began with the checkpoint {saved!r}, and {step.checkpoint!r} is recorded"
+            )
 
     @judging
     def hands_over(self, assignment: Assignment) -> None:
@@ -490,8 +516,17 @@ class Simulation(World):
         return False
 
     @judging
-    def undid(self, key: str, tag: int) -> None:
+    def undid(self, key: str, tag: int, done: int | None) -> None:
+        """Note that an effect is undone. Its undo is given the result of the step, or None if nobody knows it."""
         self._demand_lease("undid something")
+        place = self._step_here()[0]
+        own = undone_key(here.key.split("::", 1)[1])[0]
+        n = self.checker.keys.get((place[0], own))
+        step = None if n is None else self.checker.steps.get((place[0], n))
+        if step is not None and step.kind == "call":
+            known = json.loads(step.output or b"null") if step.state == "succeeded" else None
+            if key != step.effect_key or done != known:
+                self.broke(f"I75 the undo of {step.effect_key} got the key {key} and {done}, not {known}")
         self.book.undid(key)
 
     def _demand_lease(self, what: str) -> None:
@@ -681,7 +716,7 @@ class Simulation(World):
 
     def _double(self, process: Process, asked: dict[str, Any]) -> None:
         """Write the same operation again later, when what it says is no longer true."""
-        ops = [op for op in asked["ops"] if isinstance(op, Outcome | RetryStep | HandBack | Hop)]
+        ops = [op for op in asked["ops"] if isinstance(op, Outcome | RetryStep | HandBack | Hop | Save)]
         if ops and self.swarm.strikes("doubled"):
             op = self.swarm.dice.choice(ops)
             store, node = process.store, asked["node"]
@@ -690,12 +725,20 @@ class Simulation(World):
                 await asyncio.sleep(self.swarm.dice.random() * 2.5)
                 if isinstance(op, Hop) and op.begin is not None and op.run_id in self.pruned:
                     return  # clocks were set ahead: nothing is written again after days
+                if isinstance(op, Save):
+                    step = self.checker.steps.get((op.run_id, op.n))
+                    if step is not None and step.fence == op.fence:
+                        return  # a node writes nothing again after something newer about the same attempt
                 try:
                     answer = (await store.batches.commit(node, [op]))[0]
                 except StoreError:
                     return
                 self.count("doubled")
-                if answer is Answer.ACCEPTED and not (isinstance(op, Hop) and _is_harmless(op)):
+                if (
+                    answer is Answer.ACCEPTED
+                    and not isinstance(op, Save)
+                    and not (isinstance(op, Hop) and _is_harmless(op))
+                ):
                     self.broke(f"G2 the same {type(op).__name__} was accepted twice: {op}")
                 self.sometimes(f"a doubled {type(op).__name__} was {answer}")
 

@@ -297,19 +297,9 @@ class Agent:
             self._host.write_step(retry, lambda _: self._host.claim_after(NO_THREAD_WAITS_S))
 
     def leave(self, assignment: Assignment) -> None:
-        """Give up a step that has not ended, because this agent leaves. Another agent can claim it. If the code has
-        begun, the step may have had its effect. That is recorded as a loss, because otherwise nobody would know it
-        after the next attempt has failed."""
-        if not self._let_go(assignment):
-            return
-        if not assignment.begun or assignment.twin:
+        """Give up a step that has not ended, because this agent leaves. Another agent can claim it."""
+        if self._let_go(assignment):
             self.hand_back(assignment)
-            return
-        lost = StepLost("its agent left before it had finished", step=assignment.step.bare_name)
-        error_json = codec.encode_error(lost, step=assignment.step.bare_name, ending=Ending.LOST, unsure=True)
-        self._host.write_step(
-            RetryStep(*assignment.ref, 0.0, Ending.LOST, error_json, excused=True, logs=assignment.logs)
-        )
 
     def _let_go(self, assignment: Assignment) -> bool:
         """Forget the assignment and free its place, once. False if nothing may be reported about it."""
@@ -459,11 +449,19 @@ class Agent:
         )
 
     def hand_back(self, assignment: Assignment) -> None:
-        """Hand back a step that was not begun, so that another agent can claim it. A twin just ends."""
+        """Hand back a step, so that another agent can claim it. If its code has begun, the step may have had its effect.
+        That is recorded as a loss, because otherwise nobody would know it after the next attempt has failed. A twin just
+        ends."""
         if assignment.twin:
             self.twins.fail(assignment)
-        else:
+        elif not assignment.begun:
             self._host.write_step(HandBack(*assignment.ref, logs=assignment.logs))
+        else:
+            lost = StepLost("its agent left before it had finished", step=assignment.step.bare_name)
+            error = codec.encode_error(lost, step=assignment.step.bare_name, ending=Ending.LOST, unsure=True)
+            self._host.write_step(
+                RetryStep(*assignment.ref, 0.0, Ending.LOST, error, excused=True, logs=assignment.logs)
+            )
 
     def _hold_run(self, assignment: Assignment, error: Unreadable) -> None:
         """Hand the step back and hold its run, because the code here cannot read what was recorded for the step. Nobody

@@ -23,21 +23,22 @@ if TYPE_CHECKING:
     from tests.simulation.invariants import Checker, Commit
     from tests.simulation.simulation import Simulation
 
+MOST, QUIET_S, AT_MOST_S = 3, 0.4, 1.2
 ADMITTED = (
-    "SELECT id, workflow, input, queue, state FROM runs "
+    "SELECT id, workflow, input, queue, state, begin_at, created_at FROM runs "
     "WHERE id IN (SELECT DISTINCT run_id FROM gathered) AND NOT removing"
 )
 INPUTS = "SELECT id, input FROM runs WHERE workflow = ? AND retry_of IS NULL AND forked_from IS NULL AND queue >= 0"
 GATHERED = "SELECT id, items FROM gathered WHERE run_id = ? ORDER BY n"
 
 
-@workflow(batch=Batch("site:{site}", size=3, wait=0.8))
+@workflow(batch=Batch("site:{site}", size=MOST, wait=0.8))
 async def crawled(site: str, pages: list[int]) -> list[int]:
     await asyncio.sleep(0.1)
     return pages
 
 
-@workflow(debounce=Debounce("doc:{doc}", quiet=0.4, at_most=1.2))
+@workflow(debounce=Debounce("doc:{doc}", quiet=QUIET_S, at_most=AT_MOST_S))
 async def indexed(doc: str, value: int) -> int:
     await asyncio.sleep(0.1)
     return value
@@ -45,11 +46,14 @@ async def indexed(doc: str, value: int) -> int:
 
 def I49_starts_are_taken(checker: Checker, commit: Commit) -> Iterable[str]:
     """A batch that may begin has the items of all starts that it took, in their order. A debounced run has the input of the
-    newest start. A run that may begin takes no further start."""
+    newest start. A run that may begin takes no further start. A batch that is full may begin, and a debounced run waits for
+    no longer than it was declared."""
     if not commit.tables & {"gathered", "gathers", "runs"}:
         return
     known = checker.world.gathered
-    for run_id, name, raw, queue, state in checker.connection.execute(ADMITTED).fetchall():
+    for run_id, name, raw, queue, state, begin_at, created_at in checker.connection.execute(
+        ADMITTED
+    ).fetchall():
         rows = checker.connection.execute(GATHERED, (run_id,)).fetchall()
         given = json.loads(raw)
         if run_id in known and known[run_id] != len(rows):
@@ -57,6 +61,10 @@ def I49_starts_are_taken(checker: Checker, commit: Commit) -> Iterable[str]:
         if queue < 0:
             if state == "cancelled":
                 known[run_id] = len(rows)
+            elif name == crawled.name and sum(len(json.loads(items)) for _, items in rows) >= MOST:
+                yield f"batch {run_id} is full, and waits for more"
+            elif name == indexed.name and begin_at > created_at + AT_MOST_S + 0.001:
+                yield f"debounced {run_id} begins {begin_at - created_at:.3f} s after its first start"
             continue
         known[run_id] = len(rows)
         if name == crawled.name:
