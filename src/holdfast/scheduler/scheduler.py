@@ -377,13 +377,14 @@ class Scheduler:
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
     def deliver(self, outcome: Outcome) -> bool:
-        """Take an outcome from this node's agent. False if the run is not in memory here."""
+        """Take an outcome from this node's agent. False if it must be written apart."""
         owned = self.runs.get(outcome.run_id)
         if owned is None or outcome.n not in owned.mine:
             return False
         owned.mine.discard(outcome.n)
-        if owned.arrive(outcome):
-            self._advance(owned)
+        if not owned.arrive(outcome):
+            return False  # that of an earlier attempt is on its way, and the store refuses it
+        self._advance(owned)
         return True
 
     def note_lease(self, run_id: str, n: int) -> None:
