@@ -14,7 +14,7 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import lru_cache, partial, wraps
 from hashlib import blake2b
@@ -142,6 +142,7 @@ class Simulation(World):
         drawn already."""
         self.dice = Random(f"simulation/{seed}")
         self.result = Result(seed)
+        self._saves = Random(f"saves/{seed}")
         self._given = schedule
         self.trace = trace
         config = Config(
@@ -525,7 +526,8 @@ class Simulation(World):
         step = None if n is None else self.checker.steps.get((place[0], n))
         if step is not None and step.kind == "call":
             known = json.loads(step.output or b"null") if step.state == "succeeded" else None
-            is_unheard = done is None and step.delivered_seq == 0  # a saga had given the step up when it ended
+            # A saga may have given the step up before it heard of the result.
+            is_unheard = done is None and step.delivered_seq == 0
             if key != step.effect_key or (done != known and not is_unheard):
                 self.broke(f"I75 the undo of {step.effect_key} got the key {key} and {done}, not {known}")
         self.book.undid(key)
@@ -717,7 +719,7 @@ class Simulation(World):
 
     def _double(self, process: Process, asked: dict[str, Any]) -> None:
         """Write the same operation again later, when what it says is no longer true."""
-        ops = [op for op in asked["ops"] if isinstance(op, Outcome | RetryStep | HandBack | Hop | Save)]
+        ops = [op for op in asked["ops"] if isinstance(op, Outcome | RetryStep | HandBack | Hop)]
         if ops and self.swarm.strikes("doubled"):
             op = self.swarm.dice.choice(ops)
             store, node = process.store, asked["node"]
@@ -726,24 +728,27 @@ class Simulation(World):
                 await asyncio.sleep(self.swarm.dice.random() * 2.5)
                 if isinstance(op, Hop) and op.begin is not None and op.run_id in self.pruned:
                     return  # clocks were set ahead: nothing is written again after days
-                if isinstance(op, Save):
-                    step = self.checker.steps.get((op.run_id, op.n))
-                    if step is not None and step.fence == op.fence:
-                        return  # a node writes nothing again after something newer about the same attempt
                 try:
                     answer = (await store.batches.commit(node, [op]))[0]
                 except StoreError:
                     return
                 self.count("doubled")
-                if (
-                    answer is Answer.ACCEPTED
-                    and not isinstance(op, Save)
-                    and not (isinstance(op, Hop) and _is_harmless(op))
-                ):
+                if answer is Answer.ACCEPTED and not (isinstance(op, Hop) and _is_harmless(op)):
                     self.broke(f"G2 the same {type(op).__name__} was accepted twice: {op}")
                 self.sometimes(f"a doubled {type(op).__name__} was {answer}")
 
             self._ghosts.add(process.run_task(again()))
+        for save in asked["ops"]:
+            if isinstance(save, Save) and self._saves.random() < self.swarm["doubled"]:
+                self._ghosts.add(process.run_task(self._save_again(process, asked["node"], save)))
+
+    async def _save_again(self, process: Process, node: str, save: Save) -> None:
+        """Write a checkpoint again when its attempt is over. While it is not, a node writes nothing old again."""
+        await asyncio.sleep(self._saves.random() * 2.5)
+        step = self.checker.steps.get((save.run_id, save.n))
+        if step is None or step.fence != save.fence:
+            with suppress(StoreError):
+                await process.store.batches.commit(node, [save])
 
     def _double_twin(self, process: Process, asked: dict[str, Any]) -> None:
         if self.parts.hedge:
