@@ -166,6 +166,7 @@ EXCEPTIONS = {
     "digest_key": "a row that nothing else reads or writes; tests/roles/test_sealed.py, on both stores",
     "add_digest_key": "the same",
     "reseal_digest_key": "the same",
+    "forget_items": "takes away a copy of what the input has, which nothing else reads; the same",
     "rows": "reads payloads as they are; the same",
     "rewrite": "gives rows other payloads, which no other statement looks into; the same",
     "runs_by_namespace": "counts runs; tests/http/test_lists.py, on both stores",
