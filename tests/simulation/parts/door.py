@@ -41,11 +41,13 @@ from tests.simulation.parts.part import Part
 
 if TYPE_CHECKING:
     from holdfast.workflow.workflow import Workflow
-    from tests.simulation.invariants import Checker, Commit
+    from tests.simulation.invariants import Checker, Commit, Step
     from tests.simulation.simulation import Simulation
 
 URL = "https://door"
 OTHER = "acme"
+LOOKS = 20
+"""How often a stranger looks for a step that runs, before it gives up reporting about one."""
 SERVER, REMOTE, CLIENT, STRANGER = "server", "remote", "client", "stranger"
 """Words in the roles of a process. The last word of a remote one is its namespace."""
 TOKENS = {CLIENT: Role.STARTER, STRANGER: Role.AGENT, "agent": Role.AGENT}
@@ -422,11 +424,12 @@ class Door(Part):
         for _ in range(self.dice.choice((4, 8, 12))):
             await asyncio.sleep(self.dice.random() * 0.8)
             act = self.dice.choice(("report", "report", "beat", "leave", "claim", "take", "start"))
-            running = [
-                one
-                for one in simulation.checker.steps.values()
-                if one.agent in self.agents and one.state == "running"
-            ]
+            running = self._running(simulation)
+            for _ in range(LOOKS if act == "report" else 0):
+                if running:
+                    break
+                await asyncio.sleep(0.05)
+                running = self._running(simulation)
             agent = self.dice.choice(sorted(self.agents))
             if self.agents[agent] is stranger and act != "take":
                 continue
@@ -465,6 +468,14 @@ class Door(Part):
                     self._expect(await transport.once("POST", f"{at}/{act}", body=claim), act)
             except HoldfastError:
                 continue
+
+    def _running(self, simulation: Simulation) -> list[Step]:
+        """Return the steps that remote agents execute."""
+        return [
+            one
+            for one in simulation.checker.steps.values()
+            if one.agent in self.agents and one.state == "running"
+        ]
 
     def _expect(self, reply: Any, act: str) -> None:
         assert self._simulation is not None
