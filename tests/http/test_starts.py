@@ -92,7 +92,7 @@ async def test_each_of_a_batch_is_answered_by_itself(quiet: Asked) -> None:
     found = (await quiet.post("/v1/runs/batch", {"items": items})).json()["items"]
     assert sorted((found[0]["status"], found[4]["status"])) == [200, 201]
     assert [one["status"] for one in found[1:4]] == [201, 404, 422]
-    assert found[3]["problem"]["place"] == "/items/3/input"
+    assert found[3]["problem"]["place"] == "/items/3/input/a"
     assert found[5]["status"] == 409
     assert found[6]["problem"]["place"] == "/items/6/id"
     assert len(await quiet.hf.store.reads.runs(RunFilter())) == 2
