@@ -673,7 +673,7 @@ def agents_lose_what_they_have(stack: ExitStack) -> None:
     code(stack, remotes, "give_up", lambda session, node, runs, steps: real(session, node, runs, set()))
 
 
-@mutant("was: a server knows the store's time before it dates an outcome", within=60, part="door")
+@mutant("was: a server knows the store's time before it dates an outcome", within=150, part="door")
 def servers_go_by_their_own_clock(stack: ExitStack) -> None:
     async def now(self: Any) -> float:
         return float(self._clock.now())
