@@ -201,12 +201,12 @@ class Watching(Explorer):
 
 TWENTY = """
 import sys, time
-from holdfast.testing.crashes import Explorer, Settings
+from holdfast.testing.crashes import CrashSettings, Explorer
 from tests.testing import kit_flows
 workflow = getattr(kit_flows, sys.argv[1])
 raw, _ = workflow.shape.checked((20,), {})
 begun = time.process_time()
-settings = Settings(pretend=True, interpreters=2, final=frozenset({kit_flows.book.name}))
+settings = CrashSettings(pretend=True, interpreters=2, final=frozenset({kit_flows.book.name}))
 report = Explorer(workflow, raw, settings=settings, stand_ins={}, signals=()).explore()
 print(report.ok, len(report.boundaries), time.process_time() - begun)
 """
