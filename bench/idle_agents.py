@@ -26,7 +26,7 @@ from holdfast import Holdfast, step, workflow
 from holdfast.remote.node import RENEW_S
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-SETTLE_S, WATCH_S = 8.0, 20.0
+QUIET_S, WATCH_S = 8.0, 20.0
 WAIT_S = 20.0
 RUNNING = 50
 """How many steps run at agents when the server is killed."""
@@ -235,7 +235,7 @@ async def main(number: int, store: str) -> None:
 
 async def watch(server: Server, what: str) -> None:
     """Say what the server uses, once what came before is over."""
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(QUIET_S)
     cpu_s, beats, began = server.cpu_s(), Agent.beats, time.monotonic()
     await asyncio.sleep(WATCH_S)
     took_s = time.monotonic() - began

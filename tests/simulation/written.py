@@ -312,7 +312,7 @@ class Written:
                 else:
                     want |= {"error": close.error, "finished_at": close.at}
             if close.parent_id is not None:
-                self._tell_parent(hop, close)
+                self._end_parents_step(hop, close)
         elif hop.undo is not None:
             want |= {"state": "undoing", "ending": hop.undo.ending, "error": hop.undo.error}
             want |= {"owner": None, "fence": fence}
@@ -326,7 +326,7 @@ class Written:
         left = self._checker.connection.execute(WAITS_FOR, (run_id, run_id)).get
         return "running" if left else "pending"
 
-    def _tell_parent(self, hop: Hop, close: Any) -> None:
+    def _end_parents_step(self, hop: Hop, close: Any) -> None:
         """The step that waits for a run ends with it."""
         place = (close.parent_id, close.parent_n)
         step = self._checker.steps.get(place)

@@ -63,6 +63,7 @@ def test_every_column_that_is_sealed_is_sealed_anew() -> None:
     """The tables that `keys reseal` walks through have a statement that reads and one that writes for each."""
     assert {table.name for table in TABLES} == {
         "runs",
+        "gathered",
         "steps",
         "signals",
         "asks",
