@@ -137,7 +137,8 @@ class Written:
             self._drop(run_id, n)
         for n in hop.begun_waits:
             before, waits = self._step(run_id, n)
-            if before is not None and before.state == "waiting" and before.complete_by is None:
+            is_open = before is not None and before.state == "waiting" and n not in hop.dropped
+            if before is not None and is_open and before.complete_by is None:
                 waits["complete_by"] = self._now + before.timeout_s
         for n, key in hop.effects:
             self._step(run_id, n)[1]["effect"] = key
