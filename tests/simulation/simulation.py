@@ -520,14 +520,16 @@ class Simulation(World):
     def undid(self, key: str, tag: int, done: int | None) -> None:
         """Note that an effect is undone. Its undo is given the result of the step, or None if nobody knows it."""
         self._demand_lease("undid something")
-        place = self._step_here()[0]
+        place, undo = self._step_here()
         own = undone_key(here.key.split("::", 1)[1])[0]
         n = self.checker.keys.get((place[0], own))
         step = None if n is None else self.checker.steps.get((place[0], n))
         if step is not None and step.kind == "call":
             known = json.loads(step.output or b"null") if step.state == "succeeded" else None
-            # A saga may have given the step up before it heard of the result.
-            is_unheard = done is None and step.delivered_seq == 0
+            # A saga may have given the step up before it heard of the result, also if both came with one hop.
+            is_unheard = done is None and (
+                step.delivered_seq == 0 or 0 < undo.after_seq < (step.delivered_seq or 0)
+            )
             if key != step.effect_key or (done != known and not is_unheard):
                 self.broke(f"I75 the undo of {step.effect_key} got the key {key} and {done}, not {known}")
         self.book.undid(key)
