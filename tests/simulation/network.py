@@ -88,7 +88,7 @@ class Exchange:
         try:
             await app(self.scope, self._receive, self._send)
         finally:
-            self._door.exchanges.pop(self, None)
+            self._door.ended(self)
 
     async def _receive(self) -> dict[str, Any]:
         if self._body is not None:

@@ -533,6 +533,16 @@ class Door(Part):
             again = Exchange(self, None, server, {**exchange.scope}, body)
             self.later(self.late_s(), again.begin)
 
+    def ended(self, exchange: Exchange) -> None:
+        """A server is done with a request. Beats are written together, and nobody sees which of two beats of one agent a write
+        was for. So what this one still stands for, another open one may have used up."""
+        self.exchanges.pop(exchange, None)
+        if exchange.renewals and exchange.path.endswith("/beat"):
+            for one in self.exchanges:
+                if (one.path, one.server) == (exchange.path, exchange.server) and not one.renewals:
+                    one.renewals = 1
+                    break
+
     def answers(self, exchange: Exchange, message: dict[str, Any]) -> None:
         """A server sends a part of an answer."""
         assert self._simulation is not None
