@@ -512,6 +512,10 @@ class Scheduler:
                     # If the code has ended, a recorded outcome stays undelivered, for the next generation. If an
                     # outcome comes from this node's agent and the code no longer waits for it, the code gave up the
                     # step while it ran, and the store would refuse the outcome.
+                    if item.n > decider.last_n:
+                        # The code here never asked for this step: the run went to another node, which did, and this
+                        # node has not noticed. Its agent claimed the step there.
+                        self._record_apart([item])
                     continue
                 item.seq = decider.deliver(item, whole=is_recorded)
                 outcomes.append(item)
