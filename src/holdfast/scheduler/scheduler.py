@@ -509,13 +509,11 @@ class Scheduler:
             if type(item) is Outcome:
                 is_recorded = item.fence is None
                 if decider.done if is_recorded else not decider.expects(item.n):
-                    # If the code has ended, a recorded outcome stays undelivered, for the next generation. If an
-                    # outcome comes from this node's agent and the code no longer waits for it, the code gave up the
-                    # step while it ran, and the store would refuse the outcome.
-                    if item.n > decider.last_n:
-                        # The code here never asked for this step: the run went to another node, which did, and this
-                        # node has not noticed. Its agent claimed the step there.
-                        self._record_apart([item])
+                    # If the code has ended, a recorded outcome stays undelivered, for the next generation. One that comes
+                    # from this node's agent is written apart: either this turn has given the step up, which may have had
+                    # its effect, or another owner of the run asked for it, and this node has not noticed that it lost the
+                    # run.
+                    self._record_apart([item])
                     continue
                 item.seq = decider.deliver(item, whole=is_recorded)
                 outcomes.append(item)
