@@ -218,8 +218,9 @@ async def test_of_parallel_steps_only_what_failed_is_repeated(hf: Holdfast, how:
     await (await run.retry()).result(60)
     assert {len(set(found)) for found in ledger.values()} == {1}, ledger
     twice = {what for what, found in ledger.items() if len(found) > 1}
-    # In a map, what was still under way when one failure too many came was given up.
-    assert twice == ({"right 1", "third 1"} if how == "tolerate" else {"right 2"})
+    # In a map, what had not ended when one failure too many came was given up.
+    maybe = {"third 1"} if how == "tolerate" else set()
+    assert twice - maybe == ({"right 1"} if how == "tolerate" else {"right 2"})
 
 
 class TranslatedError(Exception):
